@@ -145,6 +145,7 @@ proof: optimized
 	$(VENV)/bin/python benches/against_xprof.py --write docs/proof/benchmarks.md
 	$(VENV)/bin/python benches/against_pickle.py --write docs/proof/benchmarks.md
 	$(VENV)/bin/python benches/page.py --write docs/proof/benchmarks.md
+	$(VENV)/bin/python benches/ranks.py --write docs/proof/ranks.md
 	$(VENV)/bin/python benches/recording_cost.py --write docs/proof/cost.md
 	$(VENV)/bin/python benches/layers.py --write docs/proof/layers.md
 	$(VENV)/bin/python benches/kill_nine.py

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,9 @@ from typing import Any
 from vramline import _vramline, counters
 from vramline.adapter import Counters
 from vramline.words import How, MarkKind, Phase, TraceState, WindowReason
+
+# What a connected framework said last. It disconnects before the last facts are written.
+_connected: tuple[str, int, int | None] | None = None
 
 # By folder: a program that records to the same name several times continues with the same files.
 _sessions: dict[str, Session] = {}
@@ -40,6 +44,8 @@ class Session:
         self._recorder: Any = None
         self._name = ""
         self._pace: float | None = None
+        self._is_connected = False
+        self._writing = threading.Lock()
         self.on_request: Callable[[], None] | None = None
         """Called in the sampling thread when somebody requests a snapshot of the job."""
 
@@ -54,8 +60,15 @@ class Session:
         self._recorder = _vramline.Recorder(self.folder, self.name)
         self._write_facts()
         if self._pace:
-            self._recorder.start_sampling(self._pace, counters.read_sampled, self.on_request)
+            self._recorder.start_sampling(self._pace, self._read_sampled, self.on_request)
         return self._recorder
+
+    def _read_sampled(self) -> list[Counters]:
+        """Reads the counters, in the sampling thread. Writes the rank as soon as only the framework knows it: the process may be killed."""
+        if not self._is_connected and _framework_rank() is not None:
+            self._is_connected = True
+            self.attempt(self._write_facts)
+        return counters.read_sampled()
 
     def attempt(self, write: Callable[[], object]) -> None:
         """Calls a function that writes. Reports an exception as `failed` does."""
@@ -139,7 +152,7 @@ class Session:
         """Samples the counters in a background thread, every `pace` seconds."""
         self._pace = pace
         self.attempt(
-            lambda: self._recorder.start_sampling(pace, counters.read_sampled, self.on_request) if self._recorder else self._open()
+            lambda: self._recorder.start_sampling(pace, self._read_sampled, self.on_request) if self._recorder else self._open()
         )
 
     def note(self, **facts: Any) -> None:
@@ -149,11 +162,12 @@ class Session:
             self.attempt(self._write_facts)
 
     def _write_facts(self) -> None:
-        text = json.dumps(facts_of_process() | self._facts, indent=1, default=str)
-        path = self.folder / f"process-{self.name}.json"
-        temporary = path.with_name(f".{path.name}")
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(path)
+        with self._writing:
+            text = json.dumps(facts_of_process() | self._facts, indent=1, default=str)
+            path = self.folder / f"process-{self.name}.json"
+            temporary = path.with_name(f".{path.name}")
+            temporary.write_text(text + "\n", encoding="utf-8")
+            temporary.replace(path)
 
     def close(self) -> None:
         """Writes what is left and closes the files. A later mark opens them again."""
@@ -167,6 +181,8 @@ class Session:
         if self._recorder is not None:
             self._recorder.abandon()
         self._recorder, self._name, self._facts = None, "", {"forked_from": self._name}
+        # A thread of the parent may have held it.
+        self._writing = threading.Lock()
 
 
 def session(folder: pathlib.Path) -> Session:
@@ -194,6 +210,7 @@ def facts_of_process() -> dict[str, Any]:
         version = getattr(sys.modules.get(framework), "__version__", None)
         if isinstance(version, str):
             versions[framework] = version
+    told = identity()
     return {
         "kind": "vramline-process",
         "schema": _vramline.SCHEMA,
@@ -203,7 +220,8 @@ def facts_of_process() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "frameworks": versions,
         "backend": _keras_backend(),
-        "rank": rank(),
+        "rank": told["rank"],
+        "identity": told,
         "clocks": {"realtime_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
         "environment": _vramline.environment(),
     }
@@ -217,25 +235,34 @@ def _keras_backend() -> str | None:
         return None
 
 
-def rank() -> int | None:
-    """Returns the rank of this process in a distributed job; None if there is none."""
-    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
-        told = os.environ.get(name, "")
-        if told.isdigit():
-            return int(told)
-    try:
-        task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
-        if isinstance(task.get("index"), int):
-            return task["index"]
-    except (ValueError, AttributeError):
-        pass
+def identity() -> dict[str, Any]:
+    """Returns which part of which job this process is: what launchers tell, and what a connected framework knows."""
+    global _connected
+    _connected = _framework_rank() or _connected
+    told: dict[str, Any] = json.loads(_vramline.identity_json(_connected))
+    return told
+
+
+def _framework_rank() -> tuple[str, int, int | None] | None:
+    """Returns the name of a connected framework, its rank and the number of processes. Never connects or initialises anything."""
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-    number = getattr(state, "process_id", None)
-    return number if isinstance(number, int) and getattr(state, "client", None) is not None else None
+    if getattr(state, "client", None) is not None:
+        rank, size = getattr(state, "process_id", None), getattr(state, "num_processes", None)
+        if isinstance(rank, int) and rank >= 0:
+            return "jax", rank, size if isinstance(size, int) and size > 0 else None
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return "torch-distributed", distributed.get_rank(), distributed.get_world_size()
+    except Exception:  # A build without it, or a version with other functions.
+        pass
+    return None
 
 
 def _after_fork() -> None:
+    global _connected
     _vramline.after_fork(True)
+    _connected = None
     for each in _sessions.values():
         each.after_fork()
 

@@ -1,6 +1,6 @@
 // The page's data as Rust wrote it (crates/vramline/src/view/page.rs), unpacked.
 
-import type { FailureView, HeldView, LedgerView, PoolView, Report, Row, StepView } from "./documents";
+import type { FailureView, HeldView, LedgerView, PoolView, RankView, RanksView, Report, Row, StepView } from "./documents";
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
@@ -14,6 +14,8 @@ export type Step = StepView;
 export type LedgerLine = LedgerView;
 export type LineKind = LedgerLine["line"];
 export type Failure = FailureView;
+export type Ranks = RanksView;
+export type Rank = RankView;
 export type { Report };
 interface RawMoment {
   time_ns: number | null; in_use_bytes: number; slack_bytes: number; before_recording_bytes: number;
@@ -34,8 +36,10 @@ interface RawPicture {
   moments: RawMoment[];
   map: RawMap | null; lines: RawLine[]; run: RawLine | null; notes: string[];
 }
+interface RawGrid { by: "number" | "order"; width: number; figure: "peak" | "current"; columns: number; rows: number; not_matched: number; data: string }
 export interface Raw {
   report: Report; oom: null | { failures: Failure[] }; roles: string[]; pools: RawPicture[]; strings: string[]; aggregated: string[];
+  grid: RawGrid | null;
 }
 
 export interface Moment {
@@ -90,7 +94,15 @@ class Unpacker {
   }
 }
 
-export interface Data { report: Report; failures: Failure[]; pictures: Picture[]; strings: string[]; aggregated: string[] }
+// Memory of each rank by step; what is unknown is -1.
+export interface Grid { by: "number" | "order"; width: number; figure: "peak" | "current"; notMatched: number; steps: Float64Array; rows: Float64Array[] }
+export interface Data { report: Report; failures: Failure[]; pictures: Picture[]; strings: string[]; aggregated: string[]; grid: Grid | null }
+
+function gridOf(grid: RawGrid): Grid {
+  const packed = new Unpacker(grid.data), steps = packed.column(grid.columns);
+  const rows = Array.from({ length: grid.rows }, () => packed.column(grid.columns).map((cell) => cell - 1));
+  return { by: grid.by, width: grid.width, figure: grid.figure, notMatched: grid.not_matched, steps, rows };
+}
 
 function columnsOf(text: string, n: number): Columns {
   const data = new Unpacker(text);
@@ -158,7 +170,7 @@ export function unpack(raw: Raw): Data {
       run: from.run ? lineOf(from.run) : null, notes: from.notes, near: null,
     });
   }
-  return { report: raw.report, failures: raw.oom?.failures ?? [], pictures, strings: raw.strings, aggregated: raw.aggregated };
+  return { report: raw.report, failures: raw.oom?.failures ?? [], pictures, strings: raw.strings, aggregated: raw.aggregated, grid: raw.grid ? gridOf(raw.grid) : null };
 }
 
 // A picture's own columns, with those of a window in their place. A tile begins with what went on from before it.

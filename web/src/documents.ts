@@ -8,6 +8,7 @@ export interface AdviceView {
 export interface AlarmView {
   run: string;
   pool: string;
+  rank?: number;
   figure: "peak" | "ever" | "at-peak" | "in-use";
   base_bytes: number;
   bytes: number;
@@ -93,6 +94,7 @@ export interface Diff {
   verdict: DiffVerdictView;
   sides: SideView[];
   rows: DiffRow[];
+  ranks: RankChangeView[];
   gate: "pass" | "fail" | "unknown" | "none";
   fail_over?: string;
   alarms: AlarmView[];
@@ -126,6 +128,12 @@ export interface DiffVerdictView {
   run: string | null;
   base_bytes: number | null;
   delta_bytes: number | null;
+}
+
+export interface DifferenceView {
+  what: string;
+  owner: string;
+  bytes: number;
 }
 
 export interface EpochView {
@@ -208,6 +216,15 @@ export interface FindingView {
   verify: string;
 }
 
+export interface FirstFailureView {
+  rank: number;
+  at_once: number[];
+  later: number[];
+  lost_peers: number[];
+  killed: number[];
+  clock_residual_ns: number | null;
+}
+
 export interface GroupView {
   failures: number[];
   verdict: "device" | "fragmented" | "slack" | "exhausted" | "limit" | null;
@@ -255,6 +272,16 @@ export interface HolderView {
   chunk_bytes: number;
   requested_bytes: number | null;
   op: string;
+}
+
+export interface HostClockView {
+  host: string;
+  ranks: number;
+  by: "reference" | "steps" | "same-machine" | "wall-clock";
+  steps: number;
+  wall_ahead_ns: number | null;
+  drift_ns: number;
+  residual_ns: number | null;
 }
 
 export interface InventoryView {
@@ -330,6 +357,13 @@ export interface OomVerdictView {
   failures: number;
   requested_bytes: number | null;
   short_by_bytes: number | null;
+}
+
+export interface OutlierView {
+  rank: number;
+  compared_with: number;
+  difference_bytes: number;
+  parts: DifferenceView[] | null;
 }
 
 export interface OwnerView {
@@ -421,6 +455,63 @@ export interface ProcessView {
   forked_from: string | null;
 }
 
+export interface RankChangeView {
+  rank: number;
+  peak_bytes: (number | null)[];
+  deltas_bytes: (number | null)[];
+}
+
+export interface RankGroupView {
+  ranks: number[];
+  outliers: number[];
+  lowest_bytes: number;
+  highest_bytes: number;
+  typical: number;
+}
+
+export interface RankPeakView {
+  rank: number;
+  peak_bytes: number;
+  headroom_bytes: number | null;
+}
+
+export interface RankView {
+  rank: number;
+  host: string;
+  local_rank: number | null;
+  node_rank: number | null;
+  attempt: number | null;
+  task_role: "chief" | "worker" | "ps" | "evaluator" | null;
+  launcher: "torchrun" | "rank-variables" | "open-mpi" | "pmix" | "slurm" | "jax" | "torch-distributed" | "tf-config" | "kubernetes" | null;
+  pids: number[];
+  pool: string | null;
+  device: string | null;
+  peak_bytes: number | null;
+  peak_in: PeakPlaceView | null;
+  limit_bytes: number | null;
+  headroom_bytes: number | null;
+  steps: number;
+  end: "out-of-memory" | "collective" | "exception" | "killed" | "done" | "unknown";
+}
+
+export interface RanksView {
+  job: string | null;
+  world_size: number | null;
+  missing: number[];
+  main: number | null;
+  earlier_attempts: number;
+  highest: RankPeakView | null;
+  lowest: RankPeakView | null;
+  tightest: RankPeakView | null;
+  grouping: "alike" | "regular" | "varied" | "few";
+  groups: RankGroupView[];
+  outliers: OutlierView[];
+  first_failure: FirstFailureView | null;
+  hosts: HostClockView[];
+  ranks: RankView[];
+  sentences: string[];
+}
+
 export interface RegionView {
   address: number;
   bytes: number;
@@ -455,6 +546,7 @@ export interface Report {
   pools: PoolView[];
   steps: StepView[];
   run?: RunView;
+  ranks?: RanksView;
   epochs: EpochView[];
   phases: PhaseView[];
   windows: WindowView[];

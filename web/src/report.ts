@@ -5,6 +5,7 @@ import { Data, Picture, Pool, Raw, closer, placeOf, unpack } from "./data";
 import { Clock } from "./clock";
 import { bytes, el } from "./dom";
 import { findings, job, numbers, parts, postmortem } from "./answer";
+import { ranks } from "./ranks";
 import { notes, steps, tables, wholeRun } from "./sections";
 import { ledger } from "./ledger";
 import { map } from "./map";
@@ -25,7 +26,7 @@ interface Look { from: number; to: number; chosen: number | null }
 
 function show(look: Look | null) {
   const picture = data.pictures.find((one) => one.pool === pool);
-  const all: (HTMLElement | null)[] = [postmortem(data), findings(data.report), chooser()];
+  const all: (HTMLElement | null)[] = [postmortem(data), ranks(data), findings(data.report), chooser()];
   if (pool) all.push(numbers(data.report, pool), parts(pool), ledger(data.report, pool));
   else if (data.failures.length === 0) all.push(missing("Nothing in this file shows memory. Record a run with {run}."));
   clock = null;

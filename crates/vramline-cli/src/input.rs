@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use vramline::analysis::plan::PlanDocument;
+use vramline::analysis::ranks::{self, RankChoice};
 use vramline::analysis::redaction::Redaction;
 use vramline::source::{Progress, SourceError};
 use vramline::units::Bytes;
@@ -28,11 +29,24 @@ pub(crate) struct Input {
     is_quiet: bool,
     /// Replaces private text in everything that is read.
     redaction: Option<Redaction>,
+    /// Which ranks of a job to report on; `None` reads all of them in full.
+    ranks: Option<RankChoice>,
 }
 
 impl Input {
     pub(crate) fn new(is_redacted: bool) -> Input {
-        Input { is_quiet: false, redaction: is_redacted.then(Redaction::default) }
+        Input { is_quiet: false, redaction: is_redacted.then(Redaction::default), ranks: None }
+    }
+
+    /// Reads of a job with several ranks one in full, and sums up the others.
+    pub(crate) fn with_ranks(mut self, choice: RankChoice) -> Input {
+        self.ranks = Some(choice);
+        self
+    }
+
+    /// The rank to read in full, of a job with several; `None` leaves the choice to the report.
+    pub(crate) fn choose_main(&mut self, main: Option<u64>) {
+        self.ranks.iter_mut().for_each(|choice| choice.main = main);
     }
 
     /// Replaces private text; `None` without `--redact`.
@@ -113,7 +127,10 @@ impl Input {
     fn read_given(&self, given: &Given) -> Result<Reading, Failure> {
         let read = self.watched(|progress| {
             bug::stumble("read");
-            vramline::read_watched(&given.path, progress)
+            match &self.ranks {
+                Some(choice) => ranks::read(&given.path, choice, progress),
+                None => vramline::read_watched(&given.path, progress),
+            }
         });
         let mut reading = read.map_err(|error| given.named(error.into()))?;
         if given.spool.is_some() {

@@ -281,7 +281,7 @@ impl Followed {
         pids.extend(self.pids.iter().copied().filter(|&pid| procfs::process(pid).is_some()));
         pids.sort_unstable();
         pids.dedup();
-        self.job.state = running::state(self.job.manifest(), &ids, &pids);
+        self.job.state = running::state(self.job.manifests(), &ids, &pids);
         self.job.pids = pids.into_iter().map(|pid| (pid, procfs::pids_of(pid))).collect();
         match self.job.state {
             State::Running | State::Elsewhere => self.ended = None,
@@ -294,10 +294,10 @@ impl Followed {
 
 /// Whether the job of a recording is running.
 fn is_written(path: &Path) -> bool {
-    let manifest = RunManifest::read(path).ok();
+    let manifests = RunManifest::read_all(path);
     let parts = folder::parts(path).unwrap_or_default();
     let ids: Vec<&ProcessId> = parts.iter().map(|(_, id)| id).collect();
-    match running::state(manifest.as_ref(), ids, &[]) {
+    match running::state(&manifests, ids, &[]) {
         State::Running => true,
         State::Elsewhere => parts.iter().any(|(part, id)| {
             let written = std::fs::metadata(path.join(part.name(id))).and_then(|found| found.modified());

@@ -26,6 +26,9 @@ pub(crate) const PANIC: &str = "VRAMLINE_PANIC";
 
 /// Set, and read from other processes: the absolute path of the recording. Without it nothing is recorded.
 pub(crate) const RECORD: &str = "VRAMLINE_RECORD";
+/// Set: the name of the job, the name of this run, and the user's labels. The core reads them in each process.
+pub(crate) use vramline::recording::identity::{JOB, LABELS, RUN_NAME};
+
 /// Set: `auto`, `off`, `steps=N` or `all`.
 pub(crate) const TRACE: &str = "VRAMLINE_TRACE";
 /// Set: the longest duration of one trace, in seconds.
@@ -57,8 +60,11 @@ pub(crate) const DRIVER_TRACE: &str = "VRAMLINE_DRIVER_TRACE";
 pub(crate) const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// The settings for the Python side. Those that are not set for this job are removed, because they belong to an outer run.
-pub(crate) const TO_PYTHON: [&str; 12] = [
+pub(crate) const TO_PYTHON: [&str; 15] = [
     RECORD,
+    JOB,
+    RUN_NAME,
+    LABELS,
     TRACE,
     TRACE_SECONDS,
     UNTIL_OOM,

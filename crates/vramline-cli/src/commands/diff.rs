@@ -6,6 +6,7 @@ use clap::{ArgMatches, Args, FromArgMatches, ValueEnum};
 use vramline::analysis::diff::{
     self, DiffOptions, Gate, PoolCurve, RunSide, Threshold, diff, names, pool_curves,
 };
+use vramline::analysis::ranks::RankChoice;
 use vramline::analysis::report::{ReportAnalysis, ReportOptions, report};
 use vramline::view::diff::Diff;
 use vramline::view::diff_page;
@@ -24,6 +25,8 @@ file that `report` reads: eager with graph mode, two models, two versions, two b
 The memory of a job differs from run to run. Record it several times and give the repeats of each
 run together. Vramline then compares medians, and ignores a difference that is not larger than the
 difference between repeats of the same run.
+
+Jobs of several ranks are compared rank by rank; --fail-over counts the rank that grew most.
 
 Examples:
     vramline diff before.vram after.vram
@@ -131,14 +134,16 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit, Failure> {
         let hint = "give at least two runs, such as: vramline diff before.vram after.vram";
         return Err(Failure::usage("diff needs at least two runs, found one", hint));
     }
-    let mut input = Input::new(args.form.redact);
-    let (mut sides, mut curves) = (Vec::new(), Vec::new());
+    let mut input = Input::new(args.form.redact).with_ranks(RankChoice::default());
+    let (mut sides, mut curves, mut main) = (Vec::new(), Vec::new(), None);
     let shown: Vec<Vec<PathBuf>> =
         paths.iter().map(|side| side.iter().map(|path| input.shown(path)).collect()).collect();
     for (name, paths) in names(&shown).into_iter().zip(&paths) {
         let mut reports = Vec::new();
         for (repeat, path) in paths.iter().enumerate() {
-            let (report, of_run) = read(&mut input, path, args.html.is_some() && repeat == 0)?;
+            let (report, of_run) = read(&mut input, path, main, args.html.is_some() && repeat == 0)?;
+            // Of jobs with several ranks the same one is compared in detail.
+            main = main.or(report.ranks.as_ref().and_then(|ranks| ranks.main));
             reports.push(report);
             curves.extend(of_run);
         }
@@ -174,8 +179,10 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit, Failure> {
 fn read(
     input: &mut Input,
     path: &Path,
+    main: Option<u64>,
     with_curves: bool,
 ) -> Result<(ReportAnalysis, Option<Vec<PoolCurve>>), Failure> {
+    input.choose_main(main);
     let reading = input
         .read(path)
         .map_err(|failure| failure.context(format!("cannot compare '{}'", path.display())))?;

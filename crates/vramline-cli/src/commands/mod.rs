@@ -5,6 +5,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod export;
+mod gather;
 mod man;
 mod oom;
 mod pack;
@@ -82,6 +83,7 @@ verbs! {
     pack: Pack(PackArgs),
     serve: Serve(ServeArgs),
     export: Export(ExportArgs),
+    gather: Gather(GatherArgs),
     top: Top(TopArgs),
     doctor: Doctor(DoctorArgs),
     demo: Demo(DemoArgs),

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use vramline::Reading;
 use vramline::analysis::held::GroupBy;
 use vramline::analysis::picture::bounds::PAGE_PEAK_ROWS;
+use vramline::analysis::ranks::RankChoice;
 use vramline::analysis::report::{ReportOptions, report};
 use vramline::units::Nanos;
 use vramline::view::page::payload;
@@ -43,6 +44,7 @@ Examples:
     vramline report train.vram
     vramline report train.vram --html train.html        # a page with timeline, map and tables
     vramline report logdir                              # the newest run in a log directory
+    vramline report job.vram --rank 3                   # one rank of a distributed job
     vramline report host.xplane.pb --by layer
     vramline report host.xplane.pb --at 2.17s           # also what was in use at that time
     vramline report snapshot.pickle --by stack
@@ -68,6 +70,12 @@ pub(crate) struct ReportArgs {
     /// Report only pools whose name contains NAME.
     #[arg(long, value_name = "NAME")]
     pub(crate) pool: Option<String>,
+    /// Report only on this rank of a distributed job, as if it were recorded alone.
+    #[arg(long, value_name = "N")]
+    pub(crate) rank: Option<u64>,
+    /// Report only on the ranks of this host.
+    #[arg(long, value_name = "NAME", conflicts_with = "rank")]
+    pub(crate) host: Option<String>,
     #[command(flatten)]
     pub(crate) form: Form,
     #[command(flatten)]
@@ -96,11 +104,17 @@ impl From<By> for GroupBy {
     }
 }
 
+impl ReportArgs {
+    fn choice(&self) -> RankChoice {
+        RankChoice { rank: self.rank, host: self.host.clone(), main: None }
+    }
+}
+
 pub(crate) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     if let Some(file) = &args.html {
         return write_page(args, file);
     }
-    let mut input = Input::new(args.form.redact);
+    let mut input = Input::new(args.form.redact).with_ranks(args.choice());
     let reading = input.read(&args.path)?;
     let pool = input.pool_part(args.pool.as_deref());
     let shown = Shown {
@@ -168,7 +182,7 @@ fn check_pool(pool: Option<&str>, report: &Report) -> Result<(), Failure> {
 }
 
 fn write_page(args: &ReportArgs, file: &Path) -> Result<Exit, Failure> {
-    let mut input = Input::new(args.form.redact);
+    let mut input = Input::new(args.form.redact).with_ranks(args.choice());
     let mut reading = input.read_with_failures(&args.path)?;
     input.redact(&mut reading);
     let pool = input.pool_part(args.pool.as_deref());

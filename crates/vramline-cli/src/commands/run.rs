@@ -7,16 +7,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use vramline::Reading;
 use vramline::analysis::oom::is_survived;
-use vramline::recording::folder::{self, Part};
+use vramline::analysis::ranks::RankChoice;
+use vramline::recording::folder::{self, Part, ProcessId};
 use vramline::units::Bytes;
 
 use crate::answer::Sink;
 use crate::commands::{oom, report};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
-use crate::launch::values::{Allocator, DriverTraceMode, Gpus, Switch, Trace, UntilOom};
+use crate::launch::values::{Allocator, DriverTraceMode, Gpus, LocalFirst, Switch, Trace, UntilOom};
 use crate::launch::{self, JobSpec, Recorded, say};
 use crate::output::OutputFile;
 use crate::printer::oom::OomDetail;
@@ -46,12 +48,18 @@ allocation fails, a snapshot of that moment is written: `vramline oom NAME.vram`
 memory, and what grew since the first steps. `--until-oom auto` drops the call stacks if they would
 take more than 1 % of the time; `off` records nothing after the trace.
 
+Several runs write one recording if they have the same --output and belong to the same job: a job of
+Slurm or MPI with several tasks, or one with the same --job. A run of the same job that starts later
+is recorded as its next attempt. `vramline gather` joins recordings of hosts without a shared folder.
+
 Examples:
     vramline run -- python train.py --epochs 3
     vramline run -o small.vram --limit 8GiB -- python train.py
     vramline run --gpus 1 --growth on -- python -m my.training
     vramline run --trace steps=20 -- torchrun --nproc-per-node 2 train.py
     vramline run --trace off --rate 1 -- ./job.sh       # no trace, one sample per second
+    srun vramline run -o /shared/job.vram -- python train.py
+    vramline run -o /shared/job.vram --job mine --label team=vision -- python train.py
 
 Exit codes: the exit code of the job; 128+n if signal n ended the job; 127 if the program was not
 found; 126 if it could not be started; 2 if options were refused.";
@@ -60,9 +68,19 @@ found; 126 if it could not be started; 2 if options were refused.";
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP, override_usage = "vramline run [OPTIONS] -- CMD [ARGS]...")]
 pub(crate) struct RunArgs {
-    /// Folder to record into. If it exists, a number is added to the name [default: SCRIPT-DATE-TIME.vram].
+    /// Folder to record into. If it exists, a number is added to the name, unless it is the recording of the same job
+    /// [default: SCRIPT-DATE-TIME.vram].
     #[arg(short, long, value_name = "NAME.vram")]
     pub(crate) output: Option<PathBuf>,
+    /// Name of the job, if no launcher names it. Runs with the same name and the same --output write one recording.
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) job: Option<String>,
+    /// A label that is kept with the recording, such as team=vision. Can be repeated.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub(crate) labels: Vec<(String, String)>,
+    /// Write the recording to a local folder first, and copy it when the job has ended: auto does so on FUSE, SMB and 9P.
+    #[arg(long, value_name = "auto|on|off", hide_possible_values = true, value_enum, default_value = "auto")]
+    pub(crate) local_first: LocalFirst,
     /// Steps to trace, allocation by allocation: auto (the first steps, and a few more when a new phase begins or the peak rises), off,
     /// steps=N, or all.
     #[arg(long, value_name = "auto|off|steps=N|all", default_value_t = JobSpec::default().trace)]
@@ -112,6 +130,13 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+/// Parses a label.
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) =
+        text.split_once('=').filter(|(key, _)| !key.trim().is_empty()).ok_or("expected KEY=VALUE")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
 /// Parses a number of samples per second.
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (0.0..=1000.0).contains(rate));
@@ -122,6 +147,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let spec = JobSpec {
         command: args.command.clone(),
         output: args.output.clone(),
+        job: args.job.clone(),
+        labels: args.labels.iter().cloned().collect(),
+        local_first: args.local_first,
         trace: args.trace,
         trace_seconds: args.trace_seconds,
         until_oom: args.until_oom,
@@ -141,20 +169,25 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit, Failure> {
 
 /// Runs a job and records it. Prints the report, writes it as JSON, both or neither.
 pub(crate) fn record(spec: &JobSpec<'_>, is_printed: bool, json: Option<&Path>) -> Result<Exit, Failure> {
-    let Recorded { path, manifest, is_booted, end, .. } = launch::record(spec)?;
-    let Some(path) = path else { return Ok(Exit::Job(end)) };
+    let Recorded { place, manifest, is_booted, end, .. } = launch::record(spec)?;
+    let Some(place) = place else { return Ok(Exit::Job(end)) };
+    let path = place.folder.clone();
     let shown = path.display();
-    if let Err(error) = manifest.write(&path) {
+    if let Err(error) = manifest.write_at(&place) {
         say(format_args!("cannot write to '{shown}': {error}"));
         if !path.is_dir() {
             // The folder was deleted while the job ran: there is nothing to report.
             return Ok(Exit::Job(end));
         }
     }
-    let is_attached =
-        folder::parts(&path).is_ok_and(|parts| parts.iter().any(|(part, _)| *part == Part::Process));
+    let parts = folder::parts(&path).unwrap_or_default();
+    let host = ProcessId::new(&manifest.host, 0, 0);
+    let is_attached = parts.iter().any(|(part, id)| *part == Part::Process && id.host() == host.host());
+    // Each of many runs would print the report on all of them, before the last has ended.
+    let is_shared = parts.iter().any(|(part, _)| *part == Part::Run);
+    let is_printed = is_printed && !is_shared;
     if is_attached && (is_printed || json.is_some()) {
-        if let Some(reading) = tried(|| Input::new(false).read(&path)) {
+        if let Some(reading) = tried(|| Input::new(false).with_ranks(RankChoice::default()).read(&path)) {
             report_on(reading, is_printed, json);
         }
     } else if is_booted && !is_attached {
@@ -163,7 +196,12 @@ pub(crate) fn record(spec: &JobSpec<'_>, is_printed: bool, json: Option<&Path>) 
              or it does not use TensorFlow, JAX or PyTorch",
         );
     }
-    say(format_args!("recording: {shown}"));
+    match (&manifest.identity.job, is_shared) {
+        (Some(job), true) => say(format_args!(
+            "recording of job '{job}': {shown} (`vramline report {shown}` when its other runs have ended)"
+        )),
+        _ => say(format_args!("recording: {shown}")),
+    }
     Ok(Exit::Job(end))
 }
 

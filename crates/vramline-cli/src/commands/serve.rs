@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use clap::Args;
+use vramline::analysis::ranks::RankChoice;
 
 use crate::answer::REDACT;
 use crate::exit::{Exit, Failure};
@@ -51,8 +52,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
     let host = args.host.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     // Before threads are started, because they inherit it: Ctrl-C is waited for and interrupts nothing.
     let held = Held::hold(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
-    let server = Server::open(&args.path, host, args.port, Input::new(args.redact))
-        .map_err(|error| refused(error, host, args.port))?;
+    let server =
+        Server::open(&args.path, host, args.port, Input::new(args.redact).with_ranks(RankChoice::default()))
+            .map_err(|error| refused(error, host, args.port))?;
     let mut out = io::stdout().lock();
     if !host.is_loopback() {
         eprintln!(

@@ -1,10 +1,11 @@
 //! Samples the driver while a job runs and stores what it found in `run.json`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use vramline::recording::folder::RunPlace;
 use vramline::recording::manifest::{Device, RunManifest};
 use vramline::recording::watch::{DriverFacts, Watch};
 use vramline::source::driver::probe::Probe;
@@ -41,19 +42,19 @@ pub(crate) struct Watching {
 }
 
 /// Starts to watch a job.
-pub(crate) fn watch(folder: &Path, job: u32, rate: f64, manifest: &RunManifest) -> Option<Watching> {
+pub(crate) fn watch(place: &RunPlace, job: u32, rate: f64, manifest: &RunManifest) -> Option<Watching> {
     let pace = Duration::try_from_secs_f64(1.0 / rate).ok().filter(|pace| !pace.is_zero());
-    let (mut manifest, into) = (manifest.clone(), folder.to_owned());
+    let (mut manifest, into) = (manifest.clone(), place.clone());
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
     let begun = move |found: &DriverFacts| {
         complete(&mut manifest, found.clone());
         if !over.load(Ordering::Acquire) {
             // The manifest is written again at the end, so an error does not matter here.
-            let _ = manifest.write(&into);
+            let _ = manifest.write_at(&into);
         }
     };
-    Some(Watching { watch: Watch::start(folder, job, pace, open, begun)?, is_over })
+    Some(Watching { watch: Watch::start(place, job, pace, open, begun)?, is_over })
 }
 
 /// Ends the watch and adds what it found to the manifest.

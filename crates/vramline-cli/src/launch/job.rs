@@ -7,7 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use vramline::recording::folder;
+use vramline::recording::folder::{self, ProcessId, RunPlace};
+use vramline::recording::identity::RankIdentity;
 use vramline::recording::manifest::{self, ClockPair, Clocks, DriverTrace, RunManifest};
 use vramline::recording::rows::Moment;
 use vramline::units::Nanos;
@@ -15,16 +16,19 @@ use vramline::units::Nanos;
 use crate::exit::{Failure, JobEnd};
 use crate::launch::child::Ending;
 use crate::launch::environment::{self, Planned};
+use crate::launch::local::LocalFolder;
 use crate::launch::spec::JobSpec;
 use crate::launch::values::{DriverTraceMode, Variables};
 use crate::launch::{child, devices, driver, package, place, preload, say, say_once};
 use crate::progress::ProgressLine;
-use crate::variables::{DRIVER_TRACE, LD_PRELOAD, PYTHONPATH, RECORD, TO_PYTHON};
+use crate::variables::{DRIVER_TRACE, JOB, LABELS, LD_PRELOAD, PYTHONPATH, RECORD, RUN_NAME, TO_PYTHON};
 
 /// A job that has ended.
 pub(crate) struct Recorded {
     /// The recording, if there is one. Its `run.json` is still the one from the start of the job.
     pub(crate) path: Option<PathBuf>,
+    /// Where its own manifest is.
+    pub(crate) place: Option<RunPlace>,
     pub(crate) manifest: RunManifest,
     /// Whether the Python side of Vramline was set up to load inside the job.
     pub(crate) is_booted: bool,
@@ -74,14 +78,18 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
         Ok(Some(_)) => DriverTrace::On,
         Err(_) => DriverTrace::Impossible,
     };
-    let manifest = manifest_of(spec, user, &planned, devices, driver_trace);
+    let mut manifest = manifest_of(spec, user, &planned, devices, driver_trace);
     let wanted = spec
         .output
         .clone()
-        .unwrap_or_else(|| place::default_name(&spec.command, manifest.clocks.begin.realtime_ns));
-    let recording = place::make(&wanted, &manifest);
+        .unwrap_or_else(|| place::default_name(&spec.command, &manifest, spec.job.is_some()));
+    let place = place::make(&wanted, &manifest, spec.job.is_some());
+    let local = place.as_ref().and_then(|at| LocalFolder::begin(spec.local_first, at, &mut manifest));
+    let written = local.as_ref().map(|local| local.place.clone()).or_else(|| place.clone());
+    let recording = written.as_ref().map(|at| at.folder.clone());
 
     let mut command = command_of(spec, &planned, boot.as_deref().ok(), recording.as_deref());
+    command.envs(told(&manifest.identity));
     command.env_remove(DRIVER_TRACE);
     if let (Ok(Some(library)), Some(path)) = (&preloaded, &recording) {
         command.env(DRIVER_TRACE, std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
@@ -97,7 +105,7 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
     let exit = std::thread::scope(|threads| {
         let started = |job| {
             line = spec.progress.clone().map(ProgressLine::timed);
-            watch = recording.as_deref().and_then(|path| driver::watch(path, job, spec.rate, &manifest));
+            watch = written.as_ref().and_then(|at| driver::watch(at, job, spec.rate, &manifest));
             if ending.may_come() {
                 let ending = &ending;
                 threads.spawn(move || ending.wait(job));
@@ -108,6 +116,7 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
     drop(line);
     let mut recorded = Recorded {
         path: recording,
+        place,
         is_booted: boot.is_ok(),
         interrupted: ending.interrupted(),
         end: JobEnd::NotStarted,
@@ -119,11 +128,19 @@ pub(crate) fn record(spec: &JobSpec<'_>) -> Result<Recorded, Failure> {
             recorded.manifest.clocks.end = Some(clocks());
             recorded.manifest.exit = Some(exit);
             driver::finish(watch, &mut recorded.manifest);
+            if let Some(local) = local
+                && let Some(place) = recorded.place.take()
+            {
+                let place = local.finish(place, &mut recorded.manifest);
+                (recorded.path, recorded.place) = (Some(place.folder.clone()), Some(place));
+            }
         }
         Err(error) => {
             let program = spec.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
             say(format_args!("cannot start '{program}': {error}"));
-            recorded.path.take().iter().for_each(|path| place::unmake(path));
+            recorded.path = None;
+            local.iter().for_each(LocalFolder::remove);
+            recorded.place.take().iter().for_each(place::unmake);
             if error.kind() == io::ErrorKind::NotFound {
                 recorded.end = JobEnd::NotFound;
             }
@@ -140,6 +157,11 @@ fn manifest_of(
     driver_trace: DriverTrace,
 ) -> RunManifest {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let own = ProcessId::of_running(std::process::id()).ok();
+    let mut identity = RankIdentity::of(&user, None);
+    identity.run = own.map(|id| id.to_string());
+    identity.job = spec.job.clone().or(identity.job);
+    identity.labels.clone_from(&spec.labels);
     RunManifest {
         kind: manifest::KIND.to_owned(),
         schema: manifest::SCHEMA,
@@ -148,13 +170,23 @@ fn manifest_of(
         cwd: std::env::current_dir().map(text).unwrap_or_default(),
         host: folder::host_name(),
         parent_pid: std::process::id(),
+        identity,
         clocks: Clocks { begin: clocks(), end: None },
         settings: spec.recorded(planned.stand_in, driver_trace),
         environment: manifest::environment(user.into_iter().chain(planned.set.clone())),
         devices,
         driver: None,
+        local: None,
         exit: None,
     }
+}
+
+/// What the processes of a run cannot know of their identity.
+fn told(identity: &RankIdentity) -> impl Iterator<Item = (&'static str, String)> {
+    let labels = Some(&identity.labels).filter(|labels| !labels.is_empty());
+    let labels = labels.and_then(|labels| serde_json::to_string(labels).ok());
+    let told = [(JOB, identity.job.clone()), (RUN_NAME, identity.run.clone()), (LABELS, labels)];
+    told.into_iter().filter_map(|(name, value)| Some((name, value?)))
 }
 
 fn clocks() -> ClockPair {

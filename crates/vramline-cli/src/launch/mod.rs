@@ -11,6 +11,7 @@ pub(crate) mod driver;
 pub(crate) mod environment;
 mod job;
 pub(crate) mod kernel;
+mod local;
 pub(crate) mod package;
 mod place;
 mod preload;

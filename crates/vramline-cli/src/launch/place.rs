@@ -1,31 +1,36 @@
 //! The folder of the recording: the requested name, or a name made from the script and the time. If it cannot be written, the
-//! recording goes to the temporary folder.
+//! recording goes to the temporary folder. A run that belongs to a job with several runs joins the recording that another of them began.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use vramline::recording::folder;
+use vramline::recording::folder::{self, RunPlace};
+use vramline::recording::joining::{self, Claimed};
 use vramline::recording::manifest::RunManifest;
 use vramline::units::Nanos;
 
 use crate::launch::say;
 
-/// Creates the folder and writes its manifest. Prints a line and returns `None` if no place can be written.
-pub(crate) fn make(wanted: &Path, manifest: &RunManifest) -> Option<PathBuf> {
-    let error = match filled(wanted, manifest) {
-        Ok(path) => return Some(path),
+/// Creates the folder or joins it, and writes the manifest. `is_named` tells that the user named the job. Prints a line and returns
+/// `None` if no place can be written.
+pub(crate) fn make(wanted: &Path, manifest: &RunManifest, is_named: bool) -> Option<RunPlace> {
+    let error = match filled(wanted, manifest, is_named) {
+        Ok(place) => return Some(place),
         Err(error) => error,
     };
     let temporary = std::env::temp_dir().join(wanted.file_name().unwrap_or("run.vram".as_ref()));
-    match filled(&temporary, manifest) {
-        Ok(path) => {
+    match filled(&temporary, manifest, is_named) {
+        Ok(place) => {
             say(format_args!(
                 "cannot write '{}' ({error}); recording to '{}' instead",
                 wanted.display(),
-                path.display()
+                place.folder.display()
             ));
-            Some(path)
+            if joining::may_join(&manifest.identity, is_named) {
+                say("`vramline gather` joins the recordings of several hosts");
+            }
+            Some(place)
         }
         Err(_) => {
             say(format_args!("cannot write '{}' ({error}); running without a recording", wanted.display()));
@@ -34,33 +39,32 @@ pub(crate) fn make(wanted: &Path, manifest: &RunManifest) -> Option<PathBuf> {
     }
 }
 
-fn filled(wanted: &Path, manifest: &RunManifest) -> io::Result<PathBuf> {
-    let created = folder::create(wanted)?;
-    if let Err(error) = manifest.write(&created.path) {
-        // A folder without a manifest is useless.
-        let _ = std::fs::remove_dir(&created.path);
-        return Err(error);
-    }
-    if created.is_renamed {
+fn filled(wanted: &Path, manifest: &RunManifest, is_named: bool) -> io::Result<RunPlace> {
+    let Claimed { place, passed } = joining::claim(wanted, manifest, is_named)?;
+    if let Some(passed) = passed {
         say(format_args!(
-            "'{}' already exists; recording to '{}' instead",
+            "'{}' {passed}; recording to '{}' instead",
             wanted.display(),
-            created.path.display()
+            place.folder.display()
         ));
     }
-    Ok(created.path)
+    Ok(place)
 }
 
 /// Removes the recording of a job that could not be started.
-pub(crate) fn unmake(path: &Path) {
+pub(crate) fn unmake(place: &RunPlace) {
     // Only what was written here: a folder with other files stays.
-    let _ = std::fs::remove_file(path.join(folder::RUN));
-    let _ = std::fs::remove_dir(path);
+    let _ = std::fs::remove_file(place.manifest());
+    let _ = std::fs::remove_dir(&place.folder);
 }
 
-/// `train-20261115-071010.vram` for `python train.py` at that time (UTC).
-pub(crate) fn default_name(command: &[OsString], now: Nanos) -> PathBuf {
-    PathBuf::from(format!("{}-{}{}", subject(command), date_and_time(now), folder::SUFFIX))
+/// `train-20261115-071010.vram` for `python train.py` at that time (UTC). Runs that may join each other have the name of their job
+/// instead of the time: `train-4711.0.vram`.
+pub(crate) fn default_name(command: &[OsString], manifest: &RunManifest, is_named: bool) -> PathBuf {
+    let job = manifest.identity.job.as_deref().filter(|_| joining::may_join(&manifest.identity, is_named));
+    let ending =
+        job.map_or_else(|| date_and_time(manifest.clocks.begin.realtime_ns), |job| plain(job.chars()));
+    PathBuf::from(format!("{}-{ending}{}", subject(command), folder::SUFFIX))
 }
 
 /// The name of the script, else of the module, else of the program.
@@ -77,9 +81,14 @@ fn subject(command: &[OsString]) -> String {
         .or_else(|| module().map(str::to_owned))
         .or_else(|| words.first().and_then(stem))
         .unwrap_or_default();
-    let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' };
-    let name: String = name.trim_start_matches(['.', '-']).chars().take(64).map(plain).collect();
+    let name = plain(name.trim_start_matches(['.', '-']).chars());
     if name.is_empty() { "run".to_owned() } else { name }
+}
+
+/// What fits the name of a folder.
+fn plain(text: impl Iterator<Item = char>) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    text.take(64).map(|c| if fits(c) { c } else { '_' }).collect()
 }
 
 /// `20261115-071010`. UTC, because a local time needs tables of zones and repeats an hour each autumn.

@@ -1,6 +1,7 @@
 //! The settings of a recorded job and their defaults. Conflicts between settings are found here; `environment` turns settings into
 //! environment variables.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
@@ -9,7 +10,9 @@ use vramline::recording::manifest::{self, DriverTrace, StandIn};
 use vramline::units::Bytes;
 
 use crate::exit::Failure;
-use crate::launch::values::{Allocator, DriverTraceMode, Gpus, Switch, Trace, UntilOom, Variables};
+use crate::launch::values::{
+    Allocator, DriverTraceMode, Gpus, LocalFirst, Switch, Trace, UntilOom, Variables,
+};
 
 /// The unit of limits: pools are limited to a whole number of MiB.
 pub(crate) const MIB: Bytes = Bytes(1 << 20);
@@ -23,6 +26,12 @@ pub(crate) struct JobSpec<'a> {
     pub(crate) command: Vec<OsString>,
     /// The folder to record into. The default name is made from the script and the time.
     pub(crate) output: Option<PathBuf>,
+    /// The name of the job, if the user gives one. Runs of one job write one recording.
+    pub(crate) job: Option<String>,
+    /// The user's labels.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Whether the recording is written to a local folder first.
+    pub(crate) local_first: LocalFirst,
     /// Which steps are traced.
     pub(crate) trace: Trace,
     /// The longest duration of one trace, in seconds.
@@ -64,6 +73,10 @@ impl Default for JobSpec<'_> {
         JobSpec {
             command: Vec::new(),
             output: None,
+            job: None,
+            labels: BTreeMap::new(),
+            // Whoever looks into the folder while the job runs finds the files there.
+            local_first: LocalFirst::Off,
             trace: Trace::Auto,
             trace_seconds: 60,
             until_oom: UntilOom::Auto,

@@ -136,6 +136,17 @@ impl UntilOom {
     }
 }
 
+/// Whether a recording is written to a local folder first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LocalFirst {
+    /// If the file system of the recording needs it.
+    Auto,
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
 /// Whether calls of NVIDIA's driver are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DriverTraceMode {

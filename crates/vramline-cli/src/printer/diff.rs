@@ -7,7 +7,7 @@ use vramline::units::{Bytes, change_text};
 use vramline::view::diff::{Diff, DiffRow};
 
 use super::screen::{COLUMNS, Section, bold, cut, fitting_table, notes, screen, titled, wrapped};
-use super::{Style, heading, notes_of, or_dash, printable, shorten, table};
+use super::{Style, heading, notes_of, or_dash, printable, ranks, shorten, table};
 
 /// Notes of a first screen.
 const SCREEN_NOTES: usize = 2;
@@ -37,6 +37,7 @@ pub(crate) fn first_screen(document: &Diff, by: Option<DiffBy>, top: usize, styl
         Section::trimmed(sides, 2, 5),
         Section::whole(bold(&document.headline, style)),
         Section::trimmed(gate, 2, 1).attached(),
+        Section::trimmed(ranks::compared_in_short(document, &letters(document), style), 0, 2),
         Section::trimmed(lines, 4, 3),
         Section::trimmed(notes(&document.warnings, SCREEN_NOTES, style), 0, 4),
         Section::whole(titled("Next", next, 1, style)),
@@ -52,6 +53,11 @@ pub(crate) fn full(document: &Diff, by: Option<DiffBy>, top: usize, style: Style
     }
     let _ = writeln!(out, "\n{}{}{}", style.bold, printable(&document.headline), style.plain);
     out.push_str(&gate_lines(document));
+    let of_ranks = ranks::compared(document, &letters(document), None, style);
+    if !of_ranks.is_empty() {
+        heading(&mut out, "Peaks of ranks", style);
+        let _ = writeln!(out, "{}", of_ranks.join("\n"));
+    }
     rows(&mut out, document, by, top, style);
     notes_of(&mut out, &document.warnings, style);
     out

@@ -10,6 +10,7 @@ pub(crate) mod pack;
 mod patterns;
 pub(crate) mod plan;
 mod pool;
+mod ranks;
 pub(crate) mod replay;
 pub(crate) mod report;
 mod run;

@@ -5,10 +5,11 @@ use std::fmt::Write;
 use vramline::analysis::headline::{ReportWord, warnings_in_answer};
 use vramline::analysis::held::{GroupBy, HeldMoment};
 use vramline::units::{Bytes, counted};
+use vramline::view::ranks::RanksView;
 use vramline::view::report::{PoolView, Report, Row};
 
 use super::screen::{COLUMNS, Section, again, bars, cut, fitting_table, screen, titled, wrapped};
-use super::{Style, heading, held, ledger, notes_of, patterns, pool, printable, run};
+use super::{Style, heading, held, ledger, notes_of, patterns, pool, printable, ranks, run};
 
 /// Files that are named at the top of a full report.
 const FILES: usize = 4;
@@ -23,7 +24,9 @@ const OTHER_POOLS: usize = 4;
 pub(crate) fn first_screen(report: &Report, by: GroupBy, style: Style) -> String {
     let main = report.pools.first();
     let mut explanation: Vec<String> = Vec::new();
-    for sentence in &report.explanation {
+    // What holds of the whole job stands above.
+    let over_job = report.ranks.as_ref().map_or(0, |ranks| ranks.sentences.len().saturating_sub(1));
+    for sentence in report.explanation.iter().skip(over_job) {
         explanation.extend(wrapped(sentence, 0, 3));
     }
     let in_answer = warnings_in_answer(&report.warnings);
@@ -38,6 +41,9 @@ pub(crate) fn first_screen(report: &Report, by: GroupBy, style: Style) -> String
     screen(vec![
         Section::whole(subject(report, style)),
         Section::whole(headline(report, style)),
+        Section::trimmed(of_ranks(report, ranks::explanation), 3, 2).attached(),
+        Section::trimmed(of_ranks(report, |ranks| ranks::in_short(ranks, style)), 0, 3),
+        Section::whole(of_ranks(report, |ranks| ranks::title(ranks, style))),
         Section::trimmed(findings_in_short(report, style), 2, 1),
         Section::whole(bars(&parts(report), style)),
         Section::trimmed(explanation, 2, 2),
@@ -46,6 +52,11 @@ pub(crate) fn first_screen(report: &Report, by: GroupBy, style: Style) -> String
         Section::trimmed(notes, 0, 5),
         Section::whole(next(report, style)),
     ])
+}
+
+/// Lines about the ranks of a job, if there are several.
+fn of_ranks(report: &Report, lines: impl Fn(&RanksView) -> Vec<String>) -> Vec<String> {
+    report.ranks.as_ref().map(lines).unwrap_or_default()
 }
 
 /// The file, the job, and where it ran, in as few lines as hold them.
@@ -169,7 +180,8 @@ fn what(row: &Row) -> String {
 
 /// The other pools, one line for all of them where they are few.
 fn other_pools(report: &Report, style: Style) -> Vec<String> {
-    let others = report.pools.get(1..).unwrap_or_default();
+    // The table of ranks has their pools.
+    let others = report.pools.get(1..).filter(|_| report.ranks.is_none()).unwrap_or_default();
     let known: Vec<String> = others
         .iter()
         .filter_map(|pool| {
@@ -223,6 +235,9 @@ pub(crate) fn full(report: &Report, by: GroupBy, style: Style) -> String {
     }
     run::job(&mut out, report, style);
     verdict(&mut out, report, style);
+    if let Some(all) = &report.ranks {
+        ranks::ranks(&mut out, all, style);
+    }
     findings(&mut out, report, style);
     let Some(main) = report.pools.first() else {
         run::happenings(&mut out, report, style);

@@ -227,17 +227,17 @@ fn patch_of(old: &Shown, new: &Shown) -> Option<Arc<str>> {
 /// The processes that write a recording.
 struct Writers {
     is_ended: bool,
-    /// The host and the process ID of the launcher.
-    launcher: Option<(String, u32)>,
+    /// The host and the process ID of each launcher that has not ended.
+    launchers: Vec<(String, u32)>,
     processes: Vec<ProcessId>,
 }
 
 impl Writers {
     fn of(recorded: &Recorded) -> Writers {
-        let manifest = recorded.manifest.as_ref();
+        let going = recorded.runs().filter_map(|run| run.manifest).filter(|manifest| manifest.exit.is_none());
         Writers {
-            is_ended: manifest.is_some_and(|manifest| manifest.exit.is_some()),
-            launcher: manifest.map(|manifest| (manifest.host.clone(), manifest.parent_pid)),
+            is_ended: recorded.has_ended(),
+            launchers: going.map(|manifest| (manifest.host.clone(), manifest.parent_pid)).collect(),
             processes: recorded.processes.iter().map(|process| process.id.clone()).collect(),
         }
     }
@@ -249,11 +249,11 @@ fn goes_on(shown: &Shown, seen: &PathState) -> bool {
     let is_alive = |id: &ProcessId| ProcessId::of_running(id.pid()).is_ok_and(|now| now == *id);
     let here = host_name();
     let own = ProcessId::new(&here, 0, 0);
-    let launcher = writers.launcher.as_ref();
-    let is_elsewhere = launcher.is_some_and(|(host, _)| *host != here)
+    let launchers = &writers.launchers;
+    let is_elsewhere = launchers.iter().any(|(host, _)| *host != here)
         || writers.processes.iter().any(|id| id.host() != own.host());
     writers.processes.iter().any(is_alive)
-        || launcher.is_some_and(|(host, pid)| *host == here && is_launcher(*pid))
+        || launchers.iter().any(|(host, pid)| *host == here && is_launcher(*pid))
         || is_elsewhere && seen.age().is_some_and(|age| age < LATELY)
 }
 

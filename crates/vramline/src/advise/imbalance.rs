@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use super::{Device, Finding, percent};
 use crate::units::Bytes;
 
+/// The name of the rule.
+pub(super) const RULE: &str = "imbalance";
+
 /// The minimum difference between the fullest and the emptiest, in percent of the fullest.
 const SHARE: u64 = 20;
 /// The minimum difference in bytes.
@@ -33,7 +36,7 @@ pub(super) fn check(devices: &[Device]) -> Option<Finding> {
     let (more, fullest, most, emptiest, least) =
         kinds.into_iter().filter_map(of_kind).max_by_key(|found| found.0)?;
     Some(Finding {
-        rule: "imbalance",
+        rule: RULE,
         bytes: more,
         text: format!(
             "{} needs {most}, but {} needs only {least} for similar work: {more} less.",

@@ -15,6 +15,7 @@ mod imbalance;
 pub mod leak;
 mod limit;
 mod neighbours;
+pub mod outlier_rank;
 mod outside;
 mod phase;
 mod preallocation;
@@ -23,6 +24,8 @@ mod streams;
 mod workspace;
 
 use std::collections::BTreeMap;
+
+use outlier_rank::OutlierRank;
 
 use crate::event::Framework;
 use crate::ledger::HeldLine;
@@ -310,10 +313,24 @@ pub fn findings(devices: &[Device]) -> Vec<Finding> {
         }
     }
     found.extend(imbalance::check(devices));
-    // Growth comes first, however small: it does not stop.
+    sort(&mut found);
+    found
+}
+
+/// The findings of a job of several ranks: `found` are those of the ranks that were read in full. Ranks are compared as ranks, not as devices:
+/// stages of a pipeline differ by design.
+#[must_use]
+pub fn of_ranks(mut found: Vec<Finding>, outliers: &[OutlierRank]) -> Vec<Finding> {
+    found.retain(|finding| finding.rule != imbalance::RULE);
+    found.extend(outliers.iter().filter_map(outlier_rank::check).max_by_key(|finding| finding.bytes));
+    sort(&mut found);
+    found
+}
+
+/// Growth comes first, however small: it does not stop.
+fn sort(found: &mut [Finding]) {
     let is_leak = |finding: &Finding| [leak::RULE, staircase::RULE].contains(&finding.rule);
     found.sort_by_key(|finding| (!is_leak(finding), std::cmp::Reverse(finding.bytes)));
-    found
 }
 
 /// Why memory grows: one answer, the one with the best evidence first.

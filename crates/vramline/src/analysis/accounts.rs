@@ -11,7 +11,7 @@ use crate::ledger::moments::{
     Books, Did, DriverMoment, HighestFigures, LedgerMoment, PoolSeries, ProcessCalls,
 };
 use crate::ledger::{Cause, Ledger, OutsideEstimate, Parts, SourcedBytes, Teller};
-use crate::recording::reader::{Recorded, RecordedProcess};
+use crate::recording::reader::{Recorded, RecordedProcess, RunView};
 use crate::recording::rows::{Counters, DriverRow, HOST, Mark, PINNED, RecordedMarkKind};
 use crate::snapshot::Role;
 use crate::trace::driver_holdings::DriverHoldings;
@@ -72,7 +72,7 @@ impl<'a> Accounts<'a> {
                 };
                 let series = series(process, &device, trace, pools.iter().find(is_it));
                 let estimate = accounts.estimate(process, &device);
-                let place = accounts.place(&device);
+                let place = accounts.place(recorded.run_number(process), &device);
                 if let Some(books) = accounts.books.get_mut(place) {
                     books.estimates.push((process.id.pid(), estimate));
                     books.pools.push(series);
@@ -95,10 +95,11 @@ impl<'a> Accounts<'a> {
 
     /// What a process takes outside its pools on a device, as far as that was measured elsewhere.
     fn estimate(&self, process: &RecordedProcess, device: &str) -> OutsideEstimate {
-        let Some(manifest) = &self.recorded.manifest else { return OutsideEstimate::None };
+        let run = self.recorded.run_of(process);
+        let Some(manifest) = run.manifest else { return OutsideEstimate::None };
         // Code that is loaded at once counts to the context.
         let is_lazy = manifest.environment.get("CUDA_MODULE_LOADING").is_none_or(|mode| mode == "LAZY");
-        let uuid = self.uuid(device).filter(|_| is_lazy && device.starts_with("GPU"));
+        let uuid = uuid(run, device).filter(|_| is_lazy && device.starts_with("GPU"));
         let gpu = manifest.devices.iter().find(|known| uuid.is_some() && known.uuid == uuid);
         let driver = manifest.driver.as_ref().and_then(|driver| driver.library.driver_version.as_deref());
         let gpu = gpu.and_then(|gpu| gpu.name.as_deref());
@@ -117,6 +118,7 @@ impl<'a> Accounts<'a> {
                 let traces: Vec<&Trace> = windows.iter().map(|window| window.trace).collect();
                 pool_claims::claim(&mut holdings, device, &traces, process);
             }
+            let run = process.map_or(0, |process| self.recorded.run_number(process));
             let holdings = Arc::new(holdings);
             let ended = process.and_then(|process| {
                 let end = process.marks.iter().rev().find(|mark| mark.kind == RecordedMarkKind::End)?;
@@ -126,7 +128,7 @@ impl<'a> Accounts<'a> {
             // A worker that only loads the driver holds nothing.
             let is_held = |device: &u16| holdings.peak(*device).is_some_and(|(bytes, _)| bytes > 0);
             for device in devices.into_iter().filter(is_held) {
-                let place = self.place(&format!("GPU:{device}"));
+                let place = self.place(run, &format!("GPU:{device}"));
                 let Some(books) = self.books.get_mut(place) else { continue };
                 if !books.pools.iter().any(|pool| pool.pid == pid) && !holdings.pool_series(device).is_empty()
                 {
@@ -141,18 +143,21 @@ impl<'a> Accounts<'a> {
         }
     }
 
-    /// The index of a device's accounts, which are created if there are none.
-    fn place(&mut self, device: &str) -> usize {
-        if let Some(place) = self.books.iter().position(|books| books.device == device) {
+    /// The index of the accounts of a launcher's device, which are created if there are none.
+    fn place(&mut self, number: usize, device: &str) -> usize {
+        if let Some(place) = self.books.iter().position(|books| books.run == number && books.device == device)
+        {
             return place;
         }
-        let uuid = self.uuid(device);
+        let recorded: &'a Recorded = self.recorded;
+        let Some(run) = recorded.runs().nth(number) else { return usize::MAX };
+        let uuid = uuid(run, device);
         let is_of = |row: &&DriverRow| uuid.as_ref().is_some_and(|uuid| row.device == *uuid);
-        let rows: Vec<&DriverRow> = self.recorded.driver.iter().filter(is_of).collect();
-        let driver = self.recorded.manifest.as_ref().and_then(|manifest| manifest.driver.as_ref());
+        let rows: Vec<&DriverRow> = run.driver.iter().filter(is_of).collect();
+        let driver = run.manifest.and_then(|manifest| manifest.driver.as_ref());
         let error = driver.and_then(|driver| driver.error.as_ref()).map(ToString::to_string);
         let is_stand_in = device.starts_with("CPU");
-        let no_rows = match (self.recorded.driver.is_empty(), error) {
+        let no_rows = match (run.driver.is_empty(), error) {
             _ if device == PINNED => {
                 "pinned memory is memory of the host: the driver does not count it for a device".to_owned()
             }
@@ -163,17 +168,9 @@ impl<'a> Accounts<'a> {
             (true, None) => "the driver was not recorded; only `vramline run` records it".to_owned(),
             (false, None) => "the driver lists no device with this name".to_owned(),
         };
-        self.books.push(Books { device: device.to_owned(), is_stand_in, rows, no_rows, ..Books::default() });
+        let device = device.to_owned();
+        self.books.push(Books { run: number, device, is_stand_in, rows, no_rows, ..Books::default() });
         self.books.len() - 1
-    }
-
-    /// The driver's name for a device.
-    fn uuid(&self, device: &str) -> Option<String> {
-        let (kind, number) = device.split_once(':')?;
-        if kind == "CPU" {
-            return Some(HOST.to_owned());
-        }
-        self.recorded.manifest.as_ref()?.uuid_of_device(number.parse().ok()?)
     }
 
     /// The ledger of a device at a moment of the monotonic clock, each figure the last one told.
@@ -280,6 +277,15 @@ impl<'a> Accounts<'a> {
         };
         times.iter().flat_map(each).collect()
     }
+}
+
+/// The driver's name for a device of a launcher's machine.
+fn uuid(run: RunView<'_>, device: &str) -> Option<String> {
+    let (kind, number) = device.split_once(':')?;
+    if kind == "CPU" {
+        return Some(HOST.to_owned());
+    }
+    run.manifest?.uuid_of_device(number.parse().ok()?)
 }
 
 fn name_of<'a>(trace: &'a Trace, pool: &PoolTrace) -> &'a str {

@@ -68,7 +68,7 @@ words!(AskedState {
 /// The processes of a recording that may still answer. Of another host only its own end tells.
 #[must_use]
 pub fn running(recorded: &Recorded) -> Vec<ProcessId> {
-    if recorded.manifest.as_ref().is_some_and(|manifest| manifest.exit.is_some()) {
+    if recorded.has_ended() {
         return Vec::new();
     }
     let here = ProcessId::new(&host_name(), 0, 0);

@@ -3,8 +3,11 @@
 use super::growth::GrowthFigures;
 use super::held::HeldMoment;
 use super::process::PoolStep;
+use super::ranks::difference::Difference;
+use super::ranks::{Outlier, RanksAnalysis};
 use super::reading::Reading;
 use super::report::{PoolAnalysis, ReportAnalysis};
+use crate::advise::outlier_rank::OutlierRank;
 use crate::advise::{self, Device, Finding, Fragments, Largest};
 use crate::ledger::{HeldLine, Line, LineKind, What};
 use crate::replay::CauseKind;
@@ -19,7 +22,26 @@ pub(super) fn findings(report: &ReportAnalysis, reading: &Reading) -> Vec<Findin
     if let ([only], [pool]) = (devices.as_mut_slice(), pools.as_slice()) {
         only.name.clone_from(&pool.name);
     }
-    advise::findings(&devices)
+    let found = advise::findings(&devices);
+    let Some(ranks) = &report.ranks else { return found };
+    advise::of_ranks(
+        found,
+        &ranks.outliers.iter().filter_map(|outlier| outlier_rank(outlier, ranks)).collect::<Vec<_>>(),
+    )
+}
+
+/// A rank that needs more than its group.
+fn outlier_rank(outlier: &Outlier, ranks: &RanksAnalysis) -> Option<OutlierRank> {
+    let more = u64::try_from(outlier.difference).ok().filter(|more| *more > 0)?;
+    let peak = ranks.ranks.iter().find(|rank| rank.rank == outlier.rank)?.peak?;
+    let first = outlier.parts.iter().flatten().find(|part| part.bytes > 0);
+    Some(OutlierRank {
+        rank: outlier.rank,
+        typical: outlier.compared_with,
+        peak,
+        more: Bytes(more),
+        what: first.map(Difference::to_string).unwrap_or_default(),
+    })
 }
 
 fn device(report: &ReportAnalysis, pool: &PoolAnalysis, reading: &Reading) -> Device {

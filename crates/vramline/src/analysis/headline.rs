@@ -125,7 +125,9 @@ impl ReportAnswer {
             }
             None => vec!["This trace has no memory events.".to_owned()],
         };
-        let mut sentences = failed.into_iter().chain(silent).chain(about);
+        // Over a job first, then on the rank that is explained.
+        let over_job = report.ranks.iter().flat_map(|ranks| ranks.sentences.clone());
+        let mut sentences = over_job.chain(failed).chain(silent).chain(about);
         ReportAnswer {
             subject: subject::of(report, main),
             headline: sentences.next().unwrap_or_default(),

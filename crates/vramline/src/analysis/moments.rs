@@ -162,7 +162,9 @@ impl<'a> ProcessMoments<'a> {
 
     /// Who held the memory when it was last known, if a signal ended the process.
     pub(super) fn when_killed(&self) -> Option<HeldAtFailure> {
-        let Some(Exit::Signal(signal)) = self.recorded.manifest.as_ref()?.exit else { return None };
+        let Some(Exit::Signal(signal)) = self.recorded.run_of(self.process).manifest?.exit else {
+            return None;
+        };
         if self.process.marks.iter().any(|mark| mark.kind == RecordedMarkKind::End) {
             return None;
         }

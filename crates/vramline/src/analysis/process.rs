@@ -183,12 +183,19 @@ impl JobFacts {
         let manifest = recorded.manifest.as_ref();
         JobFacts {
             command: manifest.map(|manifest| manifest.command.clone()).unwrap_or_default(),
-            exit: manifest.and_then(|manifest| manifest.exit),
+            exit: exit_of(recorded),
             lasted: manifest.and_then(|manifest| manifest.clocks.lasted()),
             devices: manifest.map(devices).unwrap_or_default(),
             processes: recorded.processes.iter().map(ProcessIdentity::of).collect(),
         }
     }
+}
+
+/// How the job ended: as the launcher did that failed, if there are several. `None` while one of them runs.
+fn exit_of(recorded: &Recorded) -> Option<Exit> {
+    let exits: Option<Vec<Exit>> = recorded.runs().map(|run| run.manifest?.exit).collect();
+    let exits = exits?;
+    exits.iter().find(|exit| **exit != Exit::Code(0)).or(exits.first()).copied()
 }
 
 /// The devices of a manifest, by the names that a process had for them.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::moments::{self, HeldAtFailure, ProcessMoments};
+use super::ranks::JobRanks;
 use crate::advise::Finding;
 use crate::event::{self, Framework, History};
 use crate::failure::{Dialect, Failure, Failures, SizeRange};
@@ -47,6 +48,8 @@ opaque! {
         recorded: Option<Recorded>,
         /// The failed allocations of a recording.
         failures: Option<OutOfMemory>,
+        /// The ranks of a job, if the recording was read rank by rank.
+        ranks: Option<JobRanks>,
     }
 }
 
@@ -107,6 +110,7 @@ impl Reading {
             unreadable: Vec::new(),
             recorded: None,
             failures: None,
+            ranks: None,
         }
     }
 }
@@ -195,7 +199,11 @@ fn recorded(path: &Path) -> Result<Recorded, SourceError> {
 
 /// A recording, and the traces of its processes.
 fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, SourceError> {
-    let recorded = recorded(path)?;
+    Ok(reading_of(recorded(path)?, progress))
+}
+
+/// What was read of a recording, with the traces of the same processes.
+pub(super) fn reading_of(recorded: Recorded, progress: &Arc<Progress>) -> Reading {
     let mut reading = Reading::empty();
     let mut found = OutOfMemory::default();
     for (number, process) in recorded.processes.iter().enumerate() {
@@ -212,7 +220,7 @@ fn read_recording(path: &Path, progress: &Arc<Progress>) -> Result<Reading, Sour
     }
     reading.failures = Some(found).filter(|found| !found.failures.list.is_empty());
     reading.recorded = Some(recorded);
-    Ok(reading)
+    reading
 }
 
 /// The traces of a process of a recording.
@@ -626,14 +634,15 @@ fn is_same_request(one: &Failure, other: &Failure) -> bool {
 fn end_of(recorded: &Recorded, process: &RecordedProcess) -> ProcessEnd {
     let has_said_why = |process: &RecordedProcess| process.exception.is_some();
     let has_ended = process.marks.iter().any(|mark| mark.kind == RecordedMarkKind::End);
-    match recorded.manifest.as_ref().and_then(|manifest| manifest.exit) {
+    let manifest = recorded.run_of(process).manifest;
+    match manifest.and_then(|manifest| manifest.exit) {
         _ if has_said_why(process) => ProcessEnd::Exception,
         Some(Exit::Code(0)) => ProcessEnd::Done,
         // A program that catches everything and then gives up has ended in order.
         Some(_) if has_ended || recorded.processes.iter().any(has_said_why) => ProcessEnd::Unknown,
         Some(_) => ProcessEnd::Died,
         // A program that records itself has no parent that tells.
-        None if has_ended && recorded.manifest.is_none() => ProcessEnd::Done,
+        None if has_ended && manifest.is_none() => ProcessEnd::Done,
         None => ProcessEnd::Unknown,
     }
 }
@@ -650,7 +659,8 @@ fn limit_of(recorded: &Recorded, process: &RecordedProcess, allocator: &str) -> 
     if let Some(limit) = limits.next() {
         return u64::try_from(limit).ok().map(Bytes);
     }
-    let told = recorded.manifest.as_ref()?.environment.get(LIMIT_OF_CPU).filter(|_| device == "CPU:0")?;
+    let told =
+        recorded.run_of(process).manifest?.environment.get(LIMIT_OF_CPU).filter(|_| device == "CPU:0")?;
     told.parse::<u64>().ok()?.checked_mul(1 << 20).map(Bytes)
 }
 

@@ -9,9 +9,11 @@ use super::held::{GroupBy, HeldMoment, HeldRows, LongHeldBlock, NameTables};
 use super::limit::{self, LimitSetter};
 use super::oom;
 use super::patterns::Patterns;
+use super::pool_warnings;
 use super::process::{
     JobFacts, MarkFigures, PoolEpoch, PoolPhase, PoolStep, ProcessStory, RoleVariables, traced_steps,
 };
+use super::ranks::RanksAnalysis;
 use super::reading::{Host, Reading};
 use super::replayed::{MAX_REPLAYED_EVENTS, Replayed};
 use super::windows::{self, PeakPlace, WindowFacts};
@@ -78,6 +80,8 @@ pub struct ReportAnalysis {
     pub windows: Vec<WindowFacts>,
     /// The findings.
     pub findings: Vec<Finding>,
+    /// The ranks of the job, if there are several; all other fields are about one of them, or about those of one host.
+    pub ranks: Option<RanksAnalysis>,
     /// Notes on the source.
     pub warnings: Vec<Warning>,
 }
@@ -244,6 +248,38 @@ impl ReportAnalysis {
 /// Makes a report of a source.
 #[must_use]
 pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
+    let mut report = with_pools(reading, options, Depth::Full);
+    if let Some(accounts) = Accounts::of(reading, &report.pools) {
+        let (ledgers, highest) = (accounts.at_peaks(), accounts.highest());
+        (report.ledgers, report.highest) = (ledgers, highest);
+        report.ledgers_at_end = accounts.at_ends();
+        report.add_pools_by_calls(&accounts);
+    }
+    report.ranks = reading.ranks.as_ref().map(RanksAnalysis::of);
+    report.warnings.extend(report.ranks.iter().flat_map(|ranks| ranks.warnings.clone()));
+    // What holds of several pools is said once.
+    let mut said = FxHashSet::default();
+    report.warnings.retain(|warning| said.insert((warning.code, warning.text.clone())));
+    report.findings = super::findings::findings(&report, reading);
+    report.answer = ReportAnswer::of(&report);
+    report
+}
+
+/// The pools of a source as [`report`] has them, without what costs more than reading: replays, repetition, ledgers, findings.
+pub(super) fn brief(reading: &Reading) -> ReportAnalysis {
+    with_pools(reading, &ReportOptions::default(), Depth::Brief)
+}
+
+/// How much is computed of each pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// Everything.
+    Full,
+    /// Peaks, limits and rows.
+    Brief,
+}
+
+fn with_pools(reading: &Reading, options: &ReportOptions, depth: Depth) -> ReportAnalysis {
     let mut report = ReportAnalysis {
         answer: ReportAnswer::open(),
         source: source_facts(reading),
@@ -259,12 +295,13 @@ pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
         highest: Vec::new(),
         windows: Vec::new(),
         findings: Vec::new(),
+        ranks: None,
         warnings: source_warnings(reading),
     };
     let outdone = windows::outdone(reading);
     let traces = reading.hosts.iter().chain(&reading.later).zip(&outdone);
     for (number, (host, outdone)) in traces.enumerate() {
-        report.add_trace(reading, (number, host), outdone, options);
+        report.add_trace(reading, (number, host), outdone, (options, depth));
     }
     for (_, still) in &reading.stills {
         report.add_still(still, options);
@@ -274,17 +311,6 @@ pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
     }
     report.add_moments(reading, options);
     limit::name_setters(&mut report.pools, reading);
-    if let Some(accounts) = Accounts::of(reading, &report.pools) {
-        let (ledgers, highest) = (accounts.at_peaks(), accounts.highest());
-        (report.ledgers, report.highest) = (ledgers, highest);
-        report.ledgers_at_end = accounts.at_ends();
-        report.add_pools_by_calls(&accounts);
-    }
-    // What holds of several pools is said once.
-    let mut said = FxHashSet::default();
-    report.warnings.retain(|warning| said.insert((warning.code, warning.text.clone())));
-    report.findings = super::findings::findings(&report, reading);
-    report.answer = ReportAnswer::of(&report);
     report
 }
 
@@ -344,7 +370,7 @@ impl ReportAnalysis {
         reading: &Reading,
         (number, host): (usize, &Host),
         outdone: &[bool],
-        options: &ReportOptions,
+        (options, depth): (&ReportOptions, Depth),
     ) {
         let trace = &host.trace;
         self.warnings.extend(trace.history.warnings.as_slice().iter().cloned());
@@ -362,7 +388,7 @@ impl ReportAnalysis {
             if *is_outdone || trace.state_of(pool.id).is_some() || !options.is_asked(host.pool_name(pool)) {
                 continue;
             }
-            let mut analysed = self.pool(reading, host, pool, options);
+            let mut analysed = self.pool(reading, host, pool, (options, depth));
             analysed.trace = Some(TracePlace { host: number, pool: place });
             self.pools.push(analysed);
             // A recording knows the steps better.
@@ -402,7 +428,7 @@ impl ReportAnalysis {
         reading: &Reading,
         host: &Host,
         pool: &PoolTrace,
-        options: &ReportOptions,
+        (options, depth): (&ReportOptions, Depth),
     ) -> PoolAnalysis {
         let (trace, name) = (&host.trace, host.pool_name(pool));
         let history = &trace.history;
@@ -418,19 +444,12 @@ impl ReportAnalysis {
             let snapshot = trace.snapshot(pool, Picos(time.0.saturating_add(999)))?;
             Some(NameTables::of_history(&trace.history).rows(&snapshot, options.by, options.top))
         });
-        self.warn_of_pool(host, pool, name, at_peak.as_ref(), options);
-        // Only a trace from the start can be replayed exactly.
-        let (replayed, of_replayed) = first_trace(reading, host, pool);
-        let replay =
-            Replayed::of(replayed, of_replayed, host.version.as_deref()).unwrap_or_else(|too_many| {
-                self.warnings.push(too_many);
-                None
-            });
-        let patterns = match &replay {
-            Some(replay) => replay.patterns.clone(),
-            None if of_replayed.event_count() > MAX_REPLAYED_EVENTS => None,
-            None => Patterns::of(replayed, of_replayed, None),
+        self.warnings.extend(pool_warnings::warnings(host, pool, at_peak.as_ref(), options.at));
+        let (replay, patterns) = match depth {
+            Depth::Full => self.repeated(reading, host, pool),
+            Depth::Brief => (None, None),
         };
+        let long = if depth == Depth::Full { trace.held_longest(pool) } else { Vec::new() };
         let peak = pool.peak();
         let peak_time = peak.map(|peak| pool.time(&history.events, peak.position));
         PoolAnalysis {
@@ -462,7 +481,7 @@ impl ReportAnalysis {
                 .map(|caching| CachingAnalysis::of(caching, history)),
             replay,
             patterns,
-            held_long: trace.held_longest(pool).iter().map(|long| tables.long_held(long)).collect(),
+            held_long: long.iter().map(|long| tables.long_held(long)).collect(),
             window: host.window.as_ref().map(|window| window.number),
             peak_in: None,
             rose_in: None,
@@ -470,31 +489,26 @@ impl ReportAnalysis {
         }
     }
 
-    fn warn_of_pool(
+    /// The replay of a pool's first trace, and how its steps repeat each other.
+    fn repeated(
         &mut self,
+        reading: &Reading,
         host: &Host,
         pool: &PoolTrace,
-        name: &str,
-        at_peak: Option<&HeldRows>,
-        options: &ReportOptions,
-    ) {
-        let trace = &host.trace;
-        let history = &trace.history;
-        let last = pool.last_time(&history.events).on_clock(history.origin);
-        if options.at.is_some_and(|at| at > last) {
-            let text = format!("{name}: the trace ends at {last}, so the report shows that moment");
-            self.warnings.push(Warning { code: "after-the-trace", text, hint: String::new() });
-        }
-        let has_few_names = at_peak.is_some_and(|at| at.unnamed.0 > at.named.0 / 10);
-        // A pool that is tiny compared with the largest needs no warning.
-        let largest = trace.pools.first().and_then(PoolTrace::peak).map_or(0, |peak| peak.bytes.0);
-        if pool.peak().is_some_and(|peak| peak.bytes.0 >= largest / 100) {
-            self.warnings.extend(trace.why_little(pool, has_few_names));
-            // A later window always begins late.
-            let is_later = host.window.as_ref().is_some_and(|window| window.number > 1);
-            self.warnings.extend(trace.why_before(pool).filter(|_| !is_later));
-        }
-        self.warnings.extend(doubts(history, pool, name));
+    ) -> (Option<Replayed>, Option<Patterns>) {
+        // Only a trace from the start can be replayed exactly.
+        let (replayed, of_replayed) = first_trace(reading, host, pool);
+        let replay =
+            Replayed::of(replayed, of_replayed, host.version.as_deref()).unwrap_or_else(|too_many| {
+                self.warnings.push(too_many);
+                None
+            });
+        let patterns = match &replay {
+            Some(replay) => replay.patterns.clone(),
+            None if of_replayed.event_count() > MAX_REPLAYED_EVENTS => None,
+            None => Patterns::of(replayed, of_replayed, None),
+        };
+        (replay, patterns)
     }
 
     /// Adds a file that shows one moment.
@@ -649,46 +663,4 @@ fn trace_at<'a>(
         other.pool_name(each) == host.pool_name(pool) && clock(first) <= at && at <= clock(last)
     };
     same.find(shows).map_or((&host.trace, pool), |(other, each)| (&other.trace, each))
-}
-
-/// Warnings where the allocator's count and the events contradict each other.
-fn doubts(history: &History, pool: &PoolTrace, name: &str) -> Vec<Warning> {
-    let mut doubts = Vec::new();
-    if let Some(first) = pool.count.first_disagreement {
-        doubts.push(Warning {
-            code: "count-disagrees",
-            text: format!(
-                "the allocator's count contradicts {} of {} events of '{name}'; first at {} ns: {} bytes expected, {} found",
-                pool.count.disagreements,
-                pool.allocs + pool.frees,
-                first.time.on_clock(history.origin).0,
-                first.expected.0,
-                first.found.0
-            ),
-            hint: "events are missing: the profiler dropped some, or the file was cut or merged. Peaks are correct because the allocator \
-                   counts them; the rows may lack blocks"
-                .to_owned(),
-        });
-    }
-    if pool.lost_frees > 0 {
-        doubts.push(Warning {
-            code: "lost-frees",
-            text: format!(
-                "{} reused without a free event in the trace, in '{name}'",
-                plural(pool.lost_frees, "block was", "blocks were")
-            ),
-            hint: String::new(),
-        });
-    }
-    if pool.without_address > 0 {
-        doubts.push(Warning {
-            code: "no-address",
-            text: format!(
-                "{} no address in '{name}', so allocations and frees cannot be matched",
-                plural(pool.without_address, "event has", "events have")
-            ),
-            hint: "record with TensorFlow 2.3 or newer".to_owned(),
-        });
-    }
-    doubts
 }

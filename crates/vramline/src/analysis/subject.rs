@@ -2,7 +2,7 @@
 
 use super::report::{PoolAnalysis, ReportAnalysis};
 use crate::recording::manifest::Exit;
-use crate::units::{Nanos, duration_text};
+use crate::units::{Nanos, counted, duration_text};
 
 /// The parts of the line above a headline, those that are known.
 pub(super) fn of(report: &ReportAnalysis, main: Option<&PoolAnalysis>) -> Vec<String> {
@@ -12,7 +12,10 @@ pub(super) fn of(report: &ReportAnalysis, main: Option<&PoolAnalysis>) -> Vec<St
             parts.push(job.command.join(" "));
             parts.push(ending(job.exit, job.lasted));
         }
-        if job.processes.len() > 1 {
+        if let Some(ranks) = &report.ranks {
+            let hosts = counted(ranks.hosts.len(), "host");
+            parts.push(format!("{} on {hosts}", counted(ranks.ranks.len(), "rank")));
+        } else if job.processes.len() > 1 {
             parts.push(format!("{} processes", job.processes.len()));
         }
     }

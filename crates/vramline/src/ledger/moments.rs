@@ -124,6 +124,8 @@ pub enum DriverMoment {
 /// One device of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Books<'a> {
+    /// The number of the launcher on whose machine the device is.
+    pub run: usize,
     /// The device, as frameworks name it.
     pub device: String,
     /// Whether host memory stands in for it.

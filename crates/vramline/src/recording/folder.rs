@@ -4,6 +4,8 @@
 //! NAME.vram/
 //!   run.json               by the parent: command, settings, devices, clocks, exit
 //!   driver.arrows          by the parent: what the driver and the kernel say while the job runs
+//!   run-ID.json            the same by each further parent of the job, which joined later: on another host, or of another rank
+//!   driver-ID.arrows       the same
 //!   process-ID.json        by each process: versions, rank
 //!   marks-ID.arrows        steps, epochs, labels, with the counters of that moment
 //!   samples-ID.arrows      counters in the background
@@ -51,29 +53,35 @@ pub struct Created {
 /// The kernel decides who gets a name, so runs that start at once do not share a folder, on a network file system either.
 /// A name without `.vram` gets it.
 pub fn create(wanted: &Path) -> io::Result<Created> {
-    let name = wanted
-        .file_name()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
-    let above = wanted.parent().unwrap_or(Path::new(""));
-    if !above.as_os_str().is_empty() {
-        std::fs::create_dir_all(above)?;
-    }
-    let is_suffixed = wanted.extension().is_some_and(|extension| extension == "vram");
-    let stem = if is_suffixed { wanted.file_stem().unwrap_or(name) } else { name };
-    for turn in 1..=MOST_OF_ONE_NAME {
-        let mut name = OsString::from(stem);
-        if turn > 1 {
-            name.push(format!("-{turn}"));
-        }
-        name.push(SUFFIX);
-        let path = above.join(name);
+    for (path, is_renamed) in candidates(wanted)? {
         match std::fs::create_dir(&path) {
-            Ok(()) => return Ok(Created { path, is_renamed: turn > 1 }),
+            Ok(()) => return Ok(Created { path, is_renamed }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// The names for a recording that is to be called `wanted`, the best first, and whether each is another name. Makes the folders above it.
+pub(super) fn candidates(wanted: &Path) -> io::Result<impl Iterator<Item = (PathBuf, bool)>> {
+    let name = wanted
+        .file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
+    let above = wanted.parent().unwrap_or(Path::new("")).to_owned();
+    if !above.as_os_str().is_empty() {
+        std::fs::create_dir_all(&above)?;
+    }
+    let is_suffixed = wanted.extension().is_some_and(|extension| extension == "vram");
+    let stem = if is_suffixed { wanted.file_stem().unwrap_or(name) } else { name }.to_owned();
+    Ok((1..=MOST_OF_ONE_NAME).map(move |turn| {
+        let mut name = OsString::from(&stem);
+        if turn > 1 {
+            name.push(format!("-{turn}"));
+        }
+        name.push(SUFFIX);
+        (above.join(name), turn > 1)
+    }))
 }
 
 /// A process, told apart from every other that wrote or will write into the folder.
@@ -149,10 +157,43 @@ impl FromStr for ProcessId {
     }
 }
 
-/// What a process writes.
+/// The files of the parent of a run: of the one that made the folder, or of one that joined it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunPlace {
+    /// The recording.
+    pub folder: PathBuf,
+    /// The parent, if it has joined.
+    pub joined: Option<ProcessId>,
+}
+
+impl RunPlace {
+    /// The place of the parent that made this folder.
+    #[must_use]
+    pub fn first(folder: &Path) -> RunPlace {
+        RunPlace { folder: folder.to_owned(), joined: None }
+    }
+
+    /// Its manifest.
+    #[must_use]
+    pub fn manifest(&self) -> PathBuf {
+        self.folder.join(self.joined.as_ref().map_or(RUN.to_owned(), |id| Part::Run.name(id)))
+    }
+
+    /// Its stream of driver figures.
+    #[must_use]
+    pub fn driver(&self) -> PathBuf {
+        self.folder.join(self.joined.as_ref().map_or(DRIVER.to_owned(), |id| Part::Driver.name(id)))
+    }
+}
+
+/// What a process writes, or a parent that has joined a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Part {
+    /// `run-ID.json`, by a parent
+    Run,
+    /// `driver-ID.arrows`, by a parent
+    Driver,
     /// `process-ID.json`
     Process,
     /// `marks-ID.arrows`
@@ -171,7 +212,9 @@ pub enum Part {
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 7] = [
+    pub const ALL: [Part; 9] = [
+        Part::Run,
+        Part::Driver,
         Part::Process,
         Part::Marks,
         Part::Samples,
@@ -183,6 +226,8 @@ impl Part {
 
     fn around(self) -> (&'static str, &'static str) {
         match self {
+            Part::Run => ("run-", ".json"),
+            Part::Driver => ("driver-", ".arrows"),
             Part::Process => ("process-", ".json"),
             Part::Marks => ("marks-", ".arrows"),
             Part::Samples => ("samples-", ".arrows"),
@@ -191,6 +236,12 @@ impl Part {
             Part::Trace => ("trace-", ""),
             Part::DriverCalls => ("calls-", ".bin"),
         }
+    }
+
+    /// Whether the parent of a run writes it, and not a process of the job.
+    #[must_use]
+    pub fn is_of_parent(self) -> bool {
+        matches!(self, Part::Run | Part::Driver)
     }
 
     /// The name of this part of the process `id`.
@@ -235,6 +286,13 @@ pub(crate) fn moment_of_name(name: &str) -> Option<(ProcessId, u64)> {
 #[must_use]
 pub fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
+/// The kernel's name for the time since this machine was booted.
+#[must_use]
+pub(super) fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
 /// Field 22 of `/proc/PID/stat`. The second field is the command in parentheses, with any sign in it.

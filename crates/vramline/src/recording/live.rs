@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::driver_calls::DriverCalls;
-use super::folder::{DRIVER, Part, ProcessId, RUN, parts};
+use super::folder::{DRIVER, Part, ProcessId, RUN, host_name, parts};
 use super::follow::Follower;
 use super::load::{facts, name_of};
 use super::manifest::{ManifestError, RunManifest};
@@ -24,8 +24,10 @@ use crate::warning::Warnings;
 pub enum News<'a> {
     /// What the launcher says: at first, when the driver has answered, and when the job has ended.
     Manifest(Box<RunManifest>),
+    /// The same of a launcher that has joined.
+    Joined(&'a ProcessId, Box<RunManifest>),
     /// What a process says of itself.
-    Facts(&'a ProcessId, ProcessFacts),
+    Facts(&'a ProcessId, Box<ProcessFacts>),
     /// What it did.
     Marks(&'a ProcessId, Vec<Mark>),
     /// Its counters in the background.
@@ -36,7 +38,7 @@ pub enum News<'a> {
     Trace(&'a ProcessId, PathBuf),
     /// Its calls of the driver, all of them so far.
     DriverCalls(&'a ProcessId, DriverCalls),
-    /// What the driver and the kernel said.
+    /// What the driver and the kernel said on one machine: on this one, if a launcher of the job runs here.
     Driver(Vec<DriverRow>),
 }
 
@@ -51,6 +53,8 @@ pub struct Live {
     stamps: BTreeMap<PathBuf, Stamp>,
     streams: BTreeMap<(Part, ProcessId), Follower>,
     driver: Follower,
+    /// The machine of the first launcher, as in the names of files.
+    first_host: Option<ProcessId>,
     /// Files that could not be read, each reported once.
     failed: BTreeSet<PathBuf>,
     /// What could not be read.
@@ -69,6 +73,7 @@ impl Live {
             stamps: BTreeMap::new(),
             streams: BTreeMap::new(),
             driver: Follower::new(path.join(DRIVER)),
+            first_host: None,
             failed: BTreeSet::new(),
             warnings: Warnings::default(),
         }
@@ -86,22 +91,33 @@ impl Live {
         let run = self.path.join(RUN);
         if self.has_changed(&run) {
             match RunManifest::read(&self.path) {
-                Ok(manifest) => tell(News::Manifest(Box::new(manifest))),
+                Ok(manifest) => {
+                    self.first_host = Some(ProcessId::new(&manifest.host, 0, 0));
+                    tell(News::Manifest(Box::new(manifest)));
+                }
                 Err(error @ ManifestError::Newer { .. }) => return Err(newer(&self.path, error.to_string())),
                 Err(error) => self.fail(&run, "unreadable-manifest", &error.to_string(), error.hint()),
             }
         }
         let found = parts(&self.path).map_err(|error| ReadError::Io { path: self.path.clone(), error })?;
         let mut left = most;
+        self.choose_driver(&found);
         for (part, id) in found {
             let file = self.path.join(part.name(&id));
             match part {
+                Part::Run if self.has_changed(&file) => match RunManifest::read_file(file.clone()) {
+                    Ok(manifest) => tell(News::Joined(&id, Box::new(manifest))),
+                    Err(error @ ManifestError::Newer { .. }) => {
+                        return Err(newer(&self.path, error.to_string()));
+                    }
+                    Err(error) => self.fail(&file, "unreadable-manifest", &error.to_string(), error.hint()),
+                },
                 Part::Process if self.has_changed(&file) => match facts(&file) {
                     Ok(facts) if facts.schema > VERSION => {
                         let what = format!("'{}' has schema {}", name_of(&file), facts.schema);
                         return Err(newer(&self.path, what));
                     }
-                    Ok(facts) => tell(News::Facts(&id, facts)),
+                    Ok(facts) => tell(News::Facts(&id, Box::new(facts))),
                     Err(error) => {
                         let text = format!("cannot read '{}': {error}", name_of(&file));
                         self.fail(&file, "unreadable-facts", &text, "");
@@ -123,7 +139,7 @@ impl Live {
                     }
                 }
                 // Nobody who follows a run asks for it.
-                Part::Process | Part::Trace | Part::Owners => {}
+                Part::Process | Part::Trace | Part::Owners | Part::Run | Part::Driver => {}
                 Part::Marks | Part::Samples | Part::Inventory => {
                     let key = (part, id.clone());
                     let mut stream = self.streams.remove(&key).unwrap_or_else(|| Follower::new(file));
@@ -145,6 +161,21 @@ impl Live {
         self.driver = driver;
         read?;
         Ok(left == 0)
+    }
+
+    /// Follows the driver of this machine where the first launcher runs on another. Figures of two machines are never mixed.
+    fn choose_driver(&mut self, found: &[(Part, ProcessId)]) {
+        let own = ProcessId::new(&host_name(), 0, 0);
+        if self.first_host.as_ref().is_none_or(|first| *first == own) {
+            return;
+        }
+        let here = found.iter().find(|(part, id)| *part == Part::Driver && id.host() == own.host());
+        if let Some((part, id)) = here {
+            let path = self.path.join(part.name(id));
+            if self.driver.path().file_name().is_some_and(|name| name == DRIVER) {
+                self.driver = Follower::new(path);
+            }
+        }
     }
 
     fn follow(

@@ -3,14 +3,15 @@
 //! Reading never waits for a run to end: what is there is taken. A file that cannot be read costs a warning; only a folder that
 //! holds nothing of ours, or was written by a later version, is refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::attempts;
 use super::driver_calls::{DriverCalls, DriverCallsError};
-use super::folder::{DRIVER, Part, ProcessId, moment_of_name, open_plain, parts};
+use super::folder::{DRIVER, Part, ProcessId, RUN, moment_of_name, open_plain, parts};
 use super::manifest::{DriverTrace, ManifestError, RunManifest};
-use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess};
+use super::reader::{ProcessFacts, ReadError, Recorded, RecordedProcess, RecordedRun, RunView};
 use super::rows::{DriverRow, HOST, Inventory, Mark, OwnerRow, Sample};
 use super::schema::VERSION;
 use super::stream::{self, StreamError, Table};
@@ -21,60 +22,260 @@ const LARGEST_FACTS: u64 = 4 << 20;
 
 /// Reads a recording.
 pub fn read(path: &Path) -> Result<Recorded, ReadError> {
-    let newer = |what: String| ReadError::Newer { path: path.to_owned(), what };
-    let mut recorded = Recorded { path: path.to_owned(), ..Recorded::default() };
-    match RunManifest::read(path) {
-        Ok(manifest) => recorded.manifest = Some(manifest),
-        Err(error @ ManifestError::Newer { .. }) => return Err(newer(error.to_string())),
-        Err(ManifestError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => recorded.warnings.add("unreadable-manifest", error.to_string(), error.hint()),
-    }
-    let found = parts(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })?;
-    let mut processes: BTreeMap<ProcessId, RecordedProcess> = BTreeMap::new();
-    for (part, id) in found {
-        let file = path.join(part.name(&id));
-        if part == Part::DriverCalls {
-            recorded.driver_calls.extend(driver_calls(&file, id, path, &mut recorded.warnings)?);
-            continue;
+    RecordedFolder::open(path)?.read()
+}
+
+/// The files of a recording by process, so that the processes of a large job can be read one after the other.
+#[derive(Debug, Default)]
+pub struct RecordedFolder {
+    path: PathBuf,
+    manifest: Option<RunManifest>,
+    /// The launchers that joined, in the order of their begin.
+    joined: Vec<(ProcessId, Option<RunManifest>)>,
+    /// What each process wrote; of a launcher that joined its own files.
+    parts: BTreeMap<ProcessId, Vec<Part>>,
+    facts: BTreeMap<ProcessId, ProcessFacts>,
+    attempts: BTreeMap<ProcessId, u64>,
+    /// What others than the recorder put there, in the order of the names.
+    last_words: BTreeMap<ProcessId, Vec<PathBuf>>,
+    warnings: Warnings,
+}
+
+impl RecordedFolder {
+    /// Lists a recording, and reads what launchers and processes say of themselves.
+    pub fn open(path: &Path) -> Result<RecordedFolder, ReadError> {
+        let mut folder = RecordedFolder { path: path.to_owned(), ..RecordedFolder::default() };
+        match RunManifest::read(path) {
+            Ok(manifest) => folder.manifest = Some(manifest),
+            Err(error @ ManifestError::Newer { .. }) => return Err(newer(path, error.to_string())),
+            Err(ManifestError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => folder.warnings.add("unreadable-manifest", error.to_string(), error.hint()),
         }
-        let process = processes.entry(id.clone()).or_insert_with(|| RecordedProcess::new(id));
-        let mut table = || table(&file, path, &mut recorded.warnings);
-        match part {
-            Part::Process => match facts(&file) {
-                Ok(facts) if facts.schema > VERSION => {
-                    return Err(newer(format!("'{}' has schema {}", name_of(&file), facts.schema)));
-                }
-                Ok(facts) => process.facts = facts,
-                Err(error) => recorded.warnings.add(
+        let found = parts(path).map_err(|error| ReadError::Io { path: path.to_owned(), error })?;
+        for (part, id) in found {
+            let file = path.join(part.name(&id));
+            if part == Part::Run {
+                folder.joined.push((id.clone(), manifest(&file, path, &mut folder.warnings)?));
+            } else if part == Part::Process {
+                folder.read_facts(&id, &file)?;
+            }
+            folder.parts.entry(id).or_default().push(part);
+        }
+        for (id, _) in folder.parts.iter().filter(|(_, parts)| parts.contains(&Part::Driver)) {
+            if !folder.joined.iter().any(|(joined, _)| joined == id) {
+                folder.joined.push((id.clone(), None));
+            }
+        }
+        let begin = |run: &Option<RunManifest>| run.as_ref().map(|run| run.clocks.begin.realtime_ns.0);
+        folder.joined.sort_by_key(|(id, run)| (begin(run), id.clone()));
+        folder.list_last_words();
+        folder.number_attempts();
+        Ok(folder)
+    }
+
+    fn read_facts(&mut self, id: &ProcessId, file: &Path) -> Result<(), ReadError> {
+        match facts(file) {
+            Ok(facts) if facts.schema > VERSION => {
+                return Err(newer(&self.path, format!("'{}' has schema {}", name_of(file), facts.schema)));
+            }
+            Ok(facts) => drop(self.facts.insert(id.clone(), facts)),
+            Err(error) => {
+                self.warnings.add(
                     "unreadable-facts",
-                    format!("'{}' cannot be read: {error}", name_of(&file)),
+                    format!("'{}' cannot be read: {error}", name_of(file)),
                     "",
-                ),
-            },
-            Part::Marks => process.marks = Mark::all(&table()?),
-            Part::Samples => process.samples = Sample::all(&table()?),
-            Part::Inventory => process.inventories = Inventory::all(&table()?),
-            Part::Owners => process.owners = OwnerRow::all(&table()?),
-            Part::Trace => process.trace = Some(file),
-            Part::DriverCalls => {}
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn number_attempts(&mut self) {
+        let ids: Vec<&ProcessId> = self.processes().collect();
+        let mut outline = self.launchers(&ids, true);
+        outline.processes = ids.into_iter().map(|id| self.process(id)).collect();
+        attempts::number(&mut outline);
+        self.attempts = outline.processes.into_iter().map(|process| (process.id, process.attempt)).collect();
+    }
+
+    /// Its processes.
+    pub fn processes(&self) -> impl Iterator<Item = &ProcessId> {
+        let is_of_process = |part: &Part| !matches!(part, Part::Run | Part::Driver | Part::DriverCalls);
+        self.parts.iter().filter(move |(_, parts)| parts.iter().any(is_of_process)).map(|(id, _)| id)
+    }
+
+    /// A process with what it says of itself, without what it did.
+    #[must_use]
+    pub fn process(&self, id: &ProcessId) -> RecordedProcess {
+        RecordedProcess {
+            facts: self.facts.get(id).cloned().unwrap_or_default(),
+            attempt: self.attempts.get(id).copied().unwrap_or_default(),
+            ..RecordedProcess::new(id.clone())
         }
     }
-    let file = path.join(DRIVER);
-    if file.exists() {
-        recorded.driver = DriverRow::all(&table(&file, path, &mut recorded.warnings)?);
+
+    /// Reads the whole recording.
+    pub fn read(&self) -> Result<Recorded, ReadError> {
+        // Calls of the driver may be all that a process has.
+        let ids: Vec<&ProcessId> = self.parts.keys().collect();
+        let mut recorded = self.launchers(&ids, true);
+        self.read_drivers(&mut recorded)?;
+        self.read_processes(&ids, &mut recorded)?;
+        Ok(recorded)
     }
-    recorded.processes = processes.into_values().collect();
-    recorded.processes.sort_by_key(|process| process.marks.first().map(|mark| mark.time));
-    add_last_words(&mut recorded);
-    warn_of_missing_calls(&mut recorded);
-    Ok(recorded)
+
+    /// Reads some of its processes as if there were no others, with or without the driver's rows.
+    pub fn read_of(&self, ids: &[&ProcessId], with_driver: bool) -> Result<Recorded, ReadError> {
+        let mut recorded = self.launchers(ids, false);
+        if with_driver {
+            self.read_drivers(&mut recorded)?;
+        }
+        self.read_processes(ids, &mut recorded)?;
+        Ok(recorded)
+    }
+
+    /// The launchers of some processes, or all of them.
+    fn launchers(&self, ids: &[&ProcessId], is_all: bool) -> Recorded {
+        let run = |id: &ProcessId| self.facts.get(id)?.identity.run.as_ref()?.parse().ok();
+        let names: BTreeSet<ProcessId> = ids.iter().filter_map(|id| run(id)).collect();
+        let is_named = |id: &ProcessId| names.contains(id);
+        let is_of_host = |host: &str| ids.iter().any(|id| id.host() == ProcessId::new(host, 0, 0).host());
+        let has_named = self.joined.iter().any(|(id, _)| is_named(id));
+        let is_theirs = |id: &ProcessId| {
+            is_all || is_named(id) || (!has_named && names.is_empty() && is_of_host(id.host()))
+        };
+        let other = |(id, manifest): &(ProcessId, Option<RunManifest>)| RecordedRun {
+            manifest: manifest.clone(),
+            ..RecordedRun::new(id.clone())
+        };
+        let mut others: Vec<RecordedRun> =
+            self.joined.iter().filter(|(id, _)| is_theirs(id)).map(other).collect();
+        let is_first_theirs = is_all
+            || others.is_empty()
+            || self.manifest.as_ref().is_some_and(|first| {
+                let own = first.identity.run.as_ref().and_then(|name| name.parse().ok());
+                own.is_some_and(|own: ProcessId| names.contains(&own))
+                    || (names.is_empty() && is_of_host(&first.host))
+            });
+        let mut recorded =
+            Recorded { path: self.path.clone(), warnings: self.warnings.clone(), ..Recorded::default() };
+        // The one that made the folder may not have been able to start its command.
+        let is_first_gone = is_all && self.manifest.is_none() && !self.path.join(RUN).exists();
+        if (is_first_gone || !is_first_theirs) && !others.is_empty() {
+            let first = others.remove(0);
+            (recorded.manifest, recorded.first_id) = (first.manifest, Some(first.id));
+        } else {
+            recorded.manifest = self.manifest.clone();
+        }
+        recorded.others = others;
+        recorded
+    }
+
+    fn read_drivers(&self, recorded: &mut Recorded) -> Result<(), ReadError> {
+        let Recorded { others, warnings, .. } = recorded;
+        let mut rows = |name: String| {
+            let file = self.path.join(name);
+            if !file.exists() {
+                return Ok(Vec::new());
+            }
+            Ok(DriverRow::all(&table(&file, &self.path, warnings)?))
+        };
+        for run in others {
+            run.driver = rows(Part::Driver.name(&run.id))?;
+        }
+        recorded.driver = rows(match &recorded.first_id {
+            Some(id) => Part::Driver.name(id),
+            None => DRIVER.to_owned(),
+        })?;
+        Ok(())
+    }
+
+    fn read_processes(&self, ids: &[&ProcessId], recorded: &mut Recorded) -> Result<(), ReadError> {
+        for id in ids {
+            self.read_process(id, recorded)?;
+        }
+        recorded.processes.sort_by_key(|process| process.marks.first().map(|mark| mark.time));
+        warn_of_missing_calls(recorded);
+        Ok(())
+    }
+
+    fn read_process(&self, id: &ProcessId, recorded: &mut Recorded) -> Result<(), ReadError> {
+        let (path, warnings) = (&self.path, &mut recorded.warnings);
+        let mut process = self.process(id);
+        let mut has_own = false;
+        for part in self.parts.get(id).into_iter().flatten() {
+            let file = path.join(part.name(id));
+            let mut table = || table(&file, path, warnings);
+            match part {
+                Part::Marks => process.marks = Mark::all(&table()?),
+                Part::Samples => process.samples = Sample::all(&table()?),
+                Part::Inventory => process.inventories = Inventory::all(&table()?),
+                Part::Owners => process.owners = OwnerRow::all(&table()?),
+                Part::Trace => process.trace = Some(file),
+                Part::DriverCalls => {
+                    recorded.driver_calls.extend(driver_calls(&file, id.clone(), path, warnings)?);
+                }
+                Part::Process | Part::Run | Part::Driver => {}
+            }
+            has_own |= !matches!(part, Part::Run | Part::Driver | Part::DriverCalls);
+        }
+        if has_own {
+            let paths = self.last_words.get(id).map(Vec::as_slice).unwrap_or_default();
+            add_last_words(&mut process, paths);
+            recorded.processes.push(process);
+        }
+        Ok(())
+    }
+
+    /// Finds texts of errors, TensorFlow's dumps, and what frameworks said of single moments.
+    fn list_last_words(&mut self) {
+        let Ok(entries) = std::fs::read_dir(&self.path) else { return };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            let name = name_of(&path);
+            let id = match LastWords::of_name(&name) {
+                Some((LastWords::Dump, rest)) => {
+                    // A host may have such signs in its name too.
+                    let mut ids = rest.match_indices('_').filter_map(|(at, _)| rest.get(..at)?.parse().ok());
+                    ids.find(|id| self.parts.contains_key(id))
+                }
+                Some((LastWords::Exception, rest)) => {
+                    rest.strip_suffix(".txt").and_then(|id| id.parse().ok())
+                }
+                Some((LastWords::Raised, rest)) => rest.rsplit_once('.').and_then(|(id, _)| id.parse().ok()),
+                None => moment_of_name(&name).map(|(id, _)| id),
+            };
+            if let Some(id) = id.filter(|id| self.parts.contains_key(id)) {
+                self.last_words.entry(id).or_default().push(path);
+            }
+        }
+    }
+}
+
+fn newer(path: &Path, what: String) -> ReadError {
+    ReadError::Newer { path: path.to_owned(), what }
+}
+
+/// The manifest of a parent that joined; an unreadable one becomes a warning.
+fn manifest(file: &Path, folder: &Path, warnings: &mut Warnings) -> Result<Option<RunManifest>, ReadError> {
+    match RunManifest::read_file(file.to_owned()) {
+        Ok(manifest) => Ok(Some(manifest)),
+        Err(error @ ManifestError::Newer { .. }) => Err(newer(folder, error.to_string())),
+        Err(error) => {
+            warnings.add("unreadable-manifest", error.to_string(), error.hint());
+            Ok(None)
+        }
+    }
 }
 
 /// Says so where calls of the driver were to be recorded and the job used a GPU, but no process recorded any.
 fn warn_of_missing_calls(recorded: &mut Recorded) {
-    let is_on = recorded.manifest.as_ref().is_some_and(|run| run.settings.driver_trace == DriverTrace::On);
-    let used_gpu = recorded.driver.iter().any(|row| row.is_job == Some(true) && row.device != HOST);
-    if is_on && used_gpu && recorded.driver_calls.is_empty() {
+    let should_have = |run: RunView<'_>| {
+        let is_on = run.manifest.is_some_and(|run| run.settings.driver_trace == DriverTrace::On);
+        is_on && run.driver.iter().any(|row| row.is_job == Some(true) && row.device != HOST)
+    };
+    if recorded.driver_calls.is_empty() && recorded.runs().any(should_have) {
         recorded.warnings.add(
             "no-driver-calls",
             "the job used a GPU, but none of its processes recorded calls of the driver".to_owned(),
@@ -151,33 +352,29 @@ enum LastWords {
     Raised,
 }
 
-/// What others than the recorder put there: texts of errors, TensorFlow's dumps, and what frameworks said of single moments.
-fn add_last_words(recorded: &mut Recorded) {
-    const KINDS: [(&str, LastWords); 3] =
-        [("dump-", LastWords::Dump), ("exception-", LastWords::Exception), ("raised-", LastWords::Raised)];
-    let Ok(entries) = std::fs::read_dir(&recorded.path) else { return };
-    let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    names.sort();
-    for (path, (id, number)) in names.iter().filter_map(|path| Some((path, moment_of_name(&name_of(path))?)))
-    {
-        if path.is_dir()
-            && let Some(process) = recorded.processes.iter_mut().find(|process| process.id == id)
-        {
+impl LastWords {
+    /// What a name stands for, and what follows in it.
+    fn of_name(name: &str) -> Option<(LastWords, &str)> {
+        const KINDS: [(&str, LastWords); 3] = [
+            ("dump-", LastWords::Dump),
+            ("exception-", LastWords::Exception),
+            ("raised-", LastWords::Raised),
+        ];
+        KINDS.iter().find_map(|(prefix, kind)| Some((*kind, name.strip_prefix(prefix)?)))
+    }
+}
+
+fn add_last_words(process: &mut RecordedProcess, paths: &[PathBuf]) {
+    for path in paths {
+        let name = name_of(path);
+        if let Some((_, number)) = moment_of_name(&name).filter(|_| path.is_dir()) {
             process.moments.insert(number, path.clone());
         }
-    }
-    for path in names.into_iter().filter(|path| path.is_file()) {
-        let name = name_of(&path);
-        let known = KINDS.iter().find_map(|(prefix, kind)| Some((name.strip_prefix(prefix)?, *kind)));
-        let Some((rest, kind)) = known else { continue };
-        for process in &mut recorded.processes {
-            let Some(after) = rest.strip_prefix(&process.id.to_string()) else { continue };
-            match kind {
-                LastWords::Dump if after.starts_with('_') => process.dumps.push(path.clone()),
-                LastWords::Exception if after == ".txt" => process.exception = Some(path.clone()),
-                LastWords::Raised if after.starts_with('.') => process.raised.push(path.clone()),
-                _ => {}
-            }
+        match LastWords::of_name(&name).filter(|_| path.is_file()) {
+            Some((LastWords::Dump, _)) => process.dumps.push(path.clone()),
+            Some((LastWords::Exception, _)) => process.exception = Some(path.clone()),
+            Some((LastWords::Raised, _)) => process.raised.push(path.clone()),
+            None => {}
         }
     }
 }

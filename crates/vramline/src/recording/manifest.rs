@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::recording::folder::{RUN, open_plain};
+use crate::recording::folder::{self, RUN, RunPlace, open_plain, parts};
+use crate::recording::identity::{RankIdentity, VARIABLES};
 use crate::source::driver::probe::{Cost, Costs};
 use crate::source::driver::visible::visible;
 use crate::source::driver::{DeviceFacts, DriverError, Identity, Library, Part};
@@ -46,6 +47,9 @@ pub struct RunManifest {
     pub host: String,
     /// The parent's own process number.
     pub parent_pid: u32,
+    /// Which part of which job the parent is, as far as it sees that. [`RankIdentity::run`] is its own name.
+    #[serde(default)]
+    pub identity: RankIdentity,
     /// What the clocks showed.
     pub clocks: Clocks,
     /// The requested bytes.
@@ -57,6 +61,9 @@ pub struct RunManifest {
     /// The source of the device figures, and the cost of reading them; `None` before the first reading.
     #[serde(default)]
     pub driver: Option<DriverRun>,
+    /// Where the other files of this run are until the job has ended, if they are written to a local folder first.
+    #[serde(default)]
+    pub local: Option<String>,
     /// How the job ended; nothing while it runs.
     pub exit: Option<Exit>,
 }
@@ -307,13 +314,21 @@ impl ManifestError {
 impl RunManifest {
     /// Writes `run.json` into `folder`, in one piece or not at all.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
+        self.write_at(&RunPlace::first(folder))
+    }
+
+    /// Writes the manifest of a parent, in one piece or not at all.
+    pub fn write_at(&self, place: &RunPlace) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        let temporary = folder.join(format!(".{RUN}.{}", self.parent_pid));
+        let path = place.manifest();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        // Parents on other hosts may have the same number, but then they have joined, and the name tells them apart.
+        let temporary = place.folder.join(format!(".{name}.{}", self.parent_pid));
         // Not synced: this survives every death of the process, and waiting for a disk is not worth the job's time.
         let written = File::create(&temporary)
             .and_then(|mut file| file.write_all(&text))
-            .and_then(|()| std::fs::rename(&temporary, folder.join(RUN)));
+            .and_then(|()| std::fs::rename(&temporary, &path));
         if written.is_err() {
             // On a full disk the empty file goes too; if not even that works, the first error says why.
             let _ = std::fs::remove_file(&temporary);
@@ -323,7 +338,11 @@ impl RunManifest {
 
     /// Reads the `run.json` of `folder`.
     pub fn read(folder: &Path) -> Result<RunManifest, ManifestError> {
-        let path = folder.join(RUN);
+        RunManifest::read_file(folder.join(RUN))
+    }
+
+    /// Reads the manifest of a parent.
+    pub fn read_file(path: PathBuf) -> Result<RunManifest, ManifestError> {
         let mut text = Vec::new();
         let read = open_plain(&path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut text));
         match read {
@@ -331,6 +350,19 @@ impl RunManifest {
             Ok(length) if length as u64 > LARGEST => Err(ManifestError::TooLarge { path }),
             Ok(_) => RunManifest::parse(&text, path),
         }
+    }
+
+    /// Reads the manifests of all parents that wrote into a folder, the first one first. What cannot be read is left out.
+    #[must_use]
+    pub fn read_all(folder: &Path) -> Vec<RunManifest> {
+        let found = parts(folder).unwrap_or_default().into_iter();
+        let joined = found
+            .filter(|(part, _)| *part == folder::Part::Run)
+            .map(|(part, id)| folder.join(part.name(&id)));
+        std::iter::once(folder.join(RUN))
+            .chain(joined)
+            .filter_map(|path| RunManifest::read_file(path).ok())
+            .collect()
     }
 
     /// The driver's name for the device that has this number in the job.
@@ -379,21 +411,8 @@ impl RunManifest {
 const PREFIXES: [&str; 9] =
     ["TF_", "KERAS_", "XLA_", "JAX_", "CUDA_", "NVIDIA_", "PYTORCH_", "TORCH_", "NCCL_"];
 
-/// Names that say which part of a job this is.
-const NAMES: [&str; 12] = [
-    "OMP_NUM_THREADS",
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "SLURM_PROCID",
-    "SLURM_NTASKS",
-    "SLURM_JOB_ID",
-    "SLURM_NODEID",
-    "SLURM_LOCALID",
-    "SLURM_NNODES",
-];
+/// Names that say where the other parts of a job are, and how many threads this one has. Those of launchers are in `identity`.
+const NAMES: [&str; 3] = ["OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT"];
 
 /// A name with one of these may hold a secret, whatever it begins with.
 const SECRETS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH"];
@@ -424,7 +443,9 @@ pub fn environment(all: impl IntoIterator<Item = (String, String)>) -> BTreeMap<
 
 fn is_recorded(name: &str) -> bool {
     let upper = name.to_uppercase();
-    (NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+    (NAMES.contains(&name)
+        || VARIABLES.contains(&name)
+        || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
         && !TERRAFORM.iter().any(|prefix| upper.starts_with(prefix))
         && !SECRETS.iter().any(|secret| upper.contains(secret))
 }
@@ -443,6 +464,7 @@ mod tests {
             cwd: "/home/someone".to_owned(),
             host: "node-1".to_owned(),
             parent_pid: 42,
+            identity: RankIdentity { rank: Some(3), ..RankIdentity::default() },
             clocks: Clocks { begin: now, end: None },
             settings: Settings {
                 trace: "auto".to_owned(),
@@ -472,6 +494,7 @@ mod tests {
                 standing: Some(Standing::ByOwnNumber),
                 ..DriverRun::default()
             }),
+            local: None,
             exit: None,
         }
     }
@@ -530,6 +553,7 @@ mod tests {
         // Recordings from before the driver was asked have a name only.
         json["devices"] = serde_json::json!([{"name": "NVIDIA T4"}]);
         json.as_object_mut().unwrap().remove("driver");
+        json.as_object_mut().unwrap().remove("identity");
         let read = parsed(json.to_string().as_bytes()).unwrap();
         assert_eq!(read.settings.stand_in, StandIn::Other);
         assert!(!read.settings.stand_in.is_on());
@@ -604,6 +628,12 @@ mod tests {
             "OMP_NUM_THREADS",
             "SLURM_PROCID",
             "SLURM_JOB_ID",
+            "SLURM_STEP_ID",
+            "SLURM_ARRAY_TASK_ID",
+            "TORCHELASTIC_RUN_ID",
+            "OMPI_COMM_WORLD_RANK",
+            "PMIX_RANK",
+            "JOB_COMPLETION_INDEX",
             "RANK",
             "LOCAL_RANK",
             "WORLD_SIZE",
@@ -627,7 +657,8 @@ mod tests {
             "TORCH_Passwd",
             "CUDA_CREDENTIALS",
             "SLURM_JOB_USER",
-            "SLURM_STEP_ID",
+            "OMPI_MCA_orte_hnp_uri",
+            "PMIX_SERVER_URI41",
             "OMP_PLACES",
             "RANKS",
             "HOME",

@@ -8,12 +8,19 @@
 //! brings Arrow along.
 
 #[cfg(feature = "recording")]
+mod attempts;
+#[cfg(feature = "recording")]
 mod cells;
 pub mod driver_calls;
 pub mod fits;
 pub mod folder;
 #[cfg(feature = "recording")]
 pub mod follow;
+#[cfg(feature = "recording")]
+pub mod gather;
+pub mod identity;
+#[cfg(feature = "recording")]
+pub mod joining;
 pub mod kinds;
 #[cfg(feature = "recording")]
 pub mod live;

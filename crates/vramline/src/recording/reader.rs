@@ -8,8 +8,9 @@ use serde::Deserialize;
 
 use super::driver_calls::DriverCalls;
 use super::folder::{ProcessId, RUN, parts};
+use super::identity::RankIdentity;
 #[cfg(feature = "recording")]
-pub use super::load::read;
+pub use super::load::{RecordedFolder, read};
 use super::manifest::RunManifest;
 use super::rows::{DriverRow, Inventory, Mark, Moment, OwnerRow, Sample, TraceState};
 use crate::event::Framework;
@@ -20,17 +21,95 @@ use crate::warning::Warnings;
 pub struct Recorded {
     /// The folder.
     pub path: PathBuf,
-    /// What the launcher wrote; a program that records itself has none.
+    /// What the launcher wrote, the first one if there are several; a program that records itself has none.
     pub manifest: Option<RunManifest>,
+    /// The launcher of [`Recorded::manifest`], if it is one that joined.
+    pub first_id: Option<ProcessId>,
     /// One for each process, in the order of their first marks.
     pub processes: Vec<RecordedProcess>,
-    /// What the driver and the kernel said while the job ran, in order; empty where nobody asked. A row holds until the next
-    /// of the same device or process: [`DriverState`](super::rows::DriverState) knows what held when.
+    /// What the driver and the kernel said on the first launcher's machine while the job ran, in order; empty where nobody asked. A row
+    /// holds until the next of the same device or process: [`DriverState`](super::rows::DriverState) knows what held when.
     pub driver: Vec<DriverRow>,
+    /// The launchers that joined later, in the order of their begin.
+    pub others: Vec<RecordedRun>,
     /// Calls of the driver, for each process that recorded them. A process may have nothing else.
     pub driver_calls: Vec<DriverCalls>,
     /// What could not be read.
     pub warnings: Warnings,
+}
+
+/// What a launcher that joined a recording wrote.
+#[derive(Debug)]
+pub struct RecordedRun {
+    /// The launcher.
+    pub id: ProcessId,
+    /// What it said; `None` where that cannot be read.
+    pub manifest: Option<RunManifest>,
+    /// What the driver and the kernel said on its machine.
+    pub driver: Vec<DriverRow>,
+}
+
+impl RecordedRun {
+    /// A launcher before anything was read.
+    #[must_use]
+    pub fn new(id: ProcessId) -> RecordedRun {
+        RecordedRun { id, manifest: None, driver: Vec::new() }
+    }
+}
+
+/// One launcher of a recording: the first one, or one that joined.
+#[derive(Clone, Copy, Debug)]
+pub struct RunView<'a> {
+    /// What it said.
+    pub manifest: Option<&'a RunManifest>,
+    /// What the driver and the kernel said on its machine.
+    pub driver: &'a [DriverRow],
+}
+
+impl Recorded {
+    /// All launchers, the first one first.
+    pub fn runs(&self) -> impl Iterator<Item = RunView<'_>> {
+        let first = RunView { manifest: self.manifest.as_ref(), driver: &self.driver };
+        let others = self.others.iter();
+        let others = others.map(|run| RunView { manifest: run.manifest.as_ref(), driver: &run.driver });
+        std::iter::once(first).chain(others)
+    }
+
+    /// The number of the launcher in [`Recorded::runs`] that started a process.
+    #[must_use]
+    pub fn run_number(&self, process: &RecordedProcess) -> usize {
+        if self.others.is_empty() {
+            return 0;
+        }
+        let name = process.facts.identity.run.as_deref();
+        let id: Option<ProcessId> = name.and_then(|name| name.parse().ok());
+        if let Some(place) = self.others.iter().position(|run| Some(&run.id) == id.as_ref()) {
+            return place + 1;
+        }
+        let is_of_host = |id: &ProcessId| id.host() == process.id.host();
+        let first = self.manifest.as_ref();
+        let is_first = first.is_none_or(|first| {
+            let own = first.identity.run.as_deref();
+            (own.is_some() && own == name) || is_of_host(&ProcessId::new(&first.host, 0, 0))
+        });
+        // A process whose file is missing belongs to the launcher of its host.
+        let of_host = self.others.iter().position(|run| is_of_host(&run.id));
+        of_host.filter(|_| !is_first).map_or(0, |place| place + 1)
+    }
+
+    /// The launcher that started a process.
+    #[must_use]
+    pub fn run_of(&self, process: &RecordedProcess) -> RunView<'_> {
+        let first = RunView { manifest: self.manifest.as_ref(), driver: &self.driver };
+        self.runs().nth(self.run_number(process)).unwrap_or(first)
+    }
+
+    /// Whether every launcher has written how its part of the job ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let ended = |run: RunView<'_>| run.manifest.is_some_and(|manifest| manifest.exit.is_some());
+        self.runs().all(ended)
+    }
 }
 
 /// What one process wrote.
@@ -38,6 +117,8 @@ pub struct Recorded {
 pub struct RecordedProcess {
     /// Which.
     pub id: ProcessId,
+    /// How many times this part of the job had been started before, from the launchers and from what the folder holds.
+    pub attempt: u64,
     /// What it said of itself.
     pub facts: ProcessFacts,
     /// What it did, in order.
@@ -66,6 +147,7 @@ impl RecordedProcess {
     pub fn new(id: ProcessId) -> RecordedProcess {
         RecordedProcess {
             id,
+            attempt: 0,
             facts: ProcessFacts::default(),
             marks: Vec::new(),
             samples: Vec::new(),
@@ -109,14 +191,18 @@ impl RecordedProcess {
 pub struct ProcessFacts {
     /// The version of what it wrote.
     pub schema: u32,
+    /// The version of Vramline that wrote it.
+    pub vramline: String,
     /// Python's version.
     pub python: String,
     /// Frameworks with their versions.
     pub frameworks: BTreeMap<String, String>,
     /// The framework that Keras works on.
     pub backend: Option<String>,
-    /// Which part of a larger job it is.
+    /// Which part of a larger job it is. Older recordings have nothing else of [`ProcessFacts::identity`].
     pub rank: Option<u64>,
+    /// Which part of which job it is.
+    pub identity: RankIdentity,
     /// The process it was forked from.
     pub forked_from: Option<String>,
 }

@@ -143,15 +143,21 @@ impl From<State> for &'static str {
     }
 }
 
-/// Finds out, of a recording with these processes; `pids` are those that were found to write it.
+/// Finds out, of a recording with these launchers and processes; `pids` are those that were found to write it.
 #[must_use]
 pub fn state<'a>(
-    manifest: Option<&RunManifest>,
+    manifests: impl IntoIterator<Item = &'a RunManifest>,
     ids: impl IntoIterator<Item = &'a ProcessId>,
     pids: &[u32],
 ) -> State {
-    if let Some(exit) = manifest.and_then(|manifest| manifest.exit) {
-        return State::Ended(exit);
+    let (ended, open): (Vec<_>, Vec<_>) = manifests.into_iter().partition(|manifest| manifest.exit.is_some());
+    let mut exits = ended.iter().filter_map(|manifest| manifest.exit);
+    if open.is_empty()
+        && let Some(first) = exits.next()
+    {
+        // Of a job with several launchers that which failed tells more.
+        let failed = exits.find(|exit| *exit != Exit::Code(0));
+        return State::Ended(failed.filter(|_| first == Exit::Code(0)).unwrap_or(first));
     }
     if !pids.is_empty() {
         return State::Running;
@@ -165,13 +171,16 @@ pub fn state<'a>(
         }
     }
     // Before the first process of the job has written anything, the launcher is all there is.
-    if let Some(manifest) = manifest
-        && ProcessId::new(&manifest.host, 0, 0) == own
-    {
+    let mut is_elsewhere = false;
+    for manifest in open {
+        if ProcessId::new(&manifest.host, 0, 0) != own {
+            is_elsewhere = true;
+            continue;
+        }
         is_here = true;
         if procfs::process(manifest.parent_pid).is_some_and(|seen| seen.command.starts_with("vramline")) {
             return State::Running;
         }
     }
-    if is_here { State::Gone } else { State::Elsewhere }
+    if is_here && !is_elsewhere { State::Gone } else { State::Elsewhere }
 }

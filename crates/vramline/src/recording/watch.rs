@@ -9,11 +9,12 @@
 //! The job is never waited for and never waits: what fails is a word in a row, and a thread that hangs in the driver is left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::folder::{self, Part};
+use super::folder::{self, Part, ProcessId, RunPlace};
+use super::load::facts;
 use super::manifest::{Device, DriverRun};
 use super::rows::{DriverRow, HOST, Moment, Subject};
 use super::schema::DRIVER;
@@ -52,21 +53,21 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches the job whose first process is `job`, writing into `folder`. `open` is called in the thread, because loading a
+    /// Watches the job whose first process is `job`, writing the stream of `place`. `open` is called in the thread, because loading a
     /// library takes its time; `begun` too, when the devices are known. `pace` is that of the fast lane; without one,
     /// devices are looked at once. `None` where the system gives no thread.
     pub fn start(
-        folder: &Path,
+        place: &RunPlace,
         job: u32,
         pace: Option<Duration>,
         open: impl FnOnce() -> Result<Box<dyn Driver>, DriverError> + Send + 'static,
         begun: impl FnOnce(&DriverFacts) + Send + 'static,
     ) -> Option<Watch> {
-        let folder = folder.to_owned();
+        let place = place.clone();
         let (stop, stopped) = channel();
         let (end, done) = channel();
         let watch = move || {
-            let mut watcher = Watcher::new(&folder, job, open);
+            let mut watcher = Watcher::new(place, job, open);
             watcher.begin();
             begun(&watcher.found);
             if let Some(pace) = pace {
@@ -100,7 +101,7 @@ struct Noted {
 
 /// Everything that the thread knows.
 struct Watcher {
-    folder: PathBuf,
+    place: RunPlace,
     probe: Option<Probe>,
     found: DriverFacts,
     appender: Option<Appender>,
@@ -117,13 +118,17 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(folder: &Path, job: u32, open: impl FnOnce() -> Result<Box<dyn Driver>, DriverError>) -> Watcher {
+    fn new(
+        place: RunPlace,
+        job: u32,
+        open: impl FnOnce() -> Result<Box<dyn Driver>, DriverError>,
+    ) -> Watcher {
         let mut found = DriverFacts::default();
         found.run.namespace = procfs::namespace();
         let probe = Probe::open(open).map_err(|error| found.run.error = Some(error)).ok();
         let devices = probe.as_ref().map_or(0, |probe| probe.devices().len());
         Watcher {
-            folder: folder.to_owned(),
+            place,
             probe,
             found,
             appender: None,
@@ -227,9 +232,9 @@ impl Watcher {
 
     /// The slow lane.
     fn look_at_processes(&mut self) {
-        let (job, folder) = (&mut self.job, &self.folder);
+        let (job, place) = (&mut self.job, &self.place);
         let _: Result<(), ()> = self.host_cost.count(|| {
-            job.refresh(folder);
+            job.refresh(place);
             Ok(())
         });
         self.look_at_host(self.memory.is_empty());
@@ -377,7 +382,7 @@ impl Watcher {
             return;
         }
         if self.appender.is_none() {
-            self.appender = Appender::open(&self.folder.join(folder::DRIVER), DRIVER).ok();
+            self.appender = Appender::open(&self.place.driver(), DRIVER).ok();
         }
         let cells: Vec<_> = rows.iter().map(DriverRow::row).collect();
         let cells: Vec<&[Cell<'_>]> = cells.iter().map(<[Cell<'_>; _]>::as_slice).collect();
@@ -429,6 +434,8 @@ fn device_row(facts: &DeviceFacts, answer: &Result<DeviceMemory, DriverError>) -
 /// The processes of the job: its first one, whatever came from it, and whoever writes into the recording.
 struct Job {
     first: u32,
+    /// The name of this launcher.
+    own: Option<String>,
     /// By number. Those whose parent has ended stay.
     members: BTreeMap<u32, Seen>,
     /// Those that have ended; a driver may list them a little longer.
@@ -437,15 +444,26 @@ struct Job {
     others: BTreeMap<u32, Vec<u32>>,
     /// Numbers of lists that were to be seen here once.
     seen_here: BTreeSet<u32>,
+    /// Whether another launcher started the process of these files, as its file said.
+    is_of_another: BTreeMap<ProcessId, bool>,
 }
 
 impl Job {
     fn new(first: u32) -> Job {
         let members = procfs::process(first).map(|seen| (first, seen)).into_iter().collect();
-        Job { first, members, former: BTreeMap::new(), others: BTreeMap::new(), seen_here: BTreeSet::new() }
+        let own = ProcessId::of_running(std::process::id()).ok().map(|id| id.to_string());
+        Job {
+            first,
+            own,
+            members,
+            former: BTreeMap::new(),
+            others: BTreeMap::new(),
+            seen_here: BTreeSet::new(),
+            is_of_another: BTreeMap::new(),
+        }
     }
 
-    fn refresh(&mut self, folder: &Path) {
+    fn refresh(&mut self, place: &RunPlace) {
         let all = procfs::processes();
         let now: BTreeMap<u32, Seen> = all.iter().map(|seen| (seen.pid, seen.clone())).collect();
         // A number that was given to somebody else since is not ours.
@@ -457,9 +475,16 @@ impl Job {
             }
             is_there
         });
-        for (part, id) in folder::parts(folder).unwrap_or_default() {
-            let seen = now.get(&id.pid()).filter(|seen| part == Part::Process && seen.start == id.start());
-            self.members.extend(seen.map(|seen| (seen.pid, seen.clone())));
+        let own_host = ProcessId::new(&folder::host_name(), 0, 0);
+        for (part, id) in folder::parts(&place.folder).unwrap_or_default() {
+            let seen = now.get(&id.pid()).filter(|seen| {
+                part == Part::Process && seen.start == id.start() && id.host() == own_host.host()
+            });
+            if let Some(seen) = seen
+                && !self.is_of_another_launcher(&place.folder, &id)
+            {
+                self.members.insert(seen.pid, seen.clone());
+            }
         }
         let roots: Vec<u32> = self.members.keys().copied().collect();
         let below = procfs::below(&roots, all);
@@ -469,6 +494,15 @@ impl Job {
         for &pid in members.keys() {
             self.others.entry(pid).or_insert_with(|| procfs::pids_of(pid));
         }
+    }
+
+    /// Whether a process that writes into the recording belongs to another launcher on this machine.
+    fn is_of_another_launcher(&mut self, folder: &Path, id: &ProcessId) -> bool {
+        let (own, known) = (&self.own, &mut self.is_of_another);
+        *known.entry(id.clone()).or_insert_with(|| {
+            let told = facts(&folder.join(Part::Process.name(id))).ok().and_then(|facts| facts.identity.run);
+            told.zip(own.as_ref()).is_some_and(|(told, own)| told != *own)
+        })
     }
 
     fn standing(&mut self, listed: &[u32]) -> Standing {

@@ -7,6 +7,7 @@
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -254,9 +255,38 @@ pub fn container_limit() -> Option<Bytes> {
     found.filter(|limit| host_memory().is_some_and(|host| limit.0 < host.total.0))
 }
 
+/// The type of the file system that a path is on, as the table of mounts names it: `ext4`, `nfs4`, `fuse.sshfs`. `statfs` would give one
+/// number for all of FUSE.
+#[must_use]
+pub fn file_system(path: &Path) -> Option<String> {
+    let device = path.metadata().ok()?.dev();
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    type_of_mount(&mounts, &format!("{}:{}", libc::major(device), libc::minor(device)))
+}
+
+fn type_of_mount(mounts: &str, device: &str) -> Option<String> {
+    let of_line = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let is_it = before.split(' ').nth(2) == Some(device);
+        after.split(' ').next().filter(|_| is_it).map(str::to_owned)
+    };
+    mounts.lines().rev().find_map(of_line)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_has_a_type() {
+        let mounts = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+                      98 22 0:44 / /home/a\\040b rw - fuse.sshfs user@host:/x rw,user_id=0\nbroken\n";
+        assert_eq!(type_of_mount(mounts, "0:44").as_deref(), Some("fuse.sshfs"));
+        assert_eq!(type_of_mount(mounts, "254:0").as_deref(), Some("ext4"));
+        assert_eq!(type_of_mount(mounts, "8:1"), None);
+        assert_eq!(file_system(Path::new("/proc")).as_deref(), Some("proc"));
+        assert_eq!(file_system(Path::new("/no/such/path")), None);
+    }
 
     #[test]
     fn numbers_of_namespaces_are_read() {

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::analysis::diff::{
-    ComparedRow, DiffAnalysis, DiffBy, DiffVerdict, DiffWord, Figure, Gate, PeakAlarm, RowSubject, RunFigure,
-    SideFacts,
+    ComparedRow, DiffAnalysis, DiffBy, DiffVerdict, DiffWord, Figure, Gate, PeakAlarm, RankChange,
+    RowSubject, RunFigure, SideFacts,
 };
 use crate::document::{Document, Unknowns};
 use crate::event::Framework;
@@ -29,6 +29,8 @@ pub struct Diff {
     pub sides: Vec<SideView>,
     /// The compared figures.
     pub rows: Vec<DiffRow>,
+    /// The peaks of each rank, the largest growth first; empty unless jobs of several ranks are compared.
+    pub ranks: Vec<RankChangeView>,
     /// `none` without --fail-over, `pass`, `fail`, or `unknown` if no peak can be compared.
     pub gate: Gate,
     /// The value of --fail-over, if given.
@@ -134,13 +136,39 @@ pub struct DiffRow {
     pub within_spread: bool,
 }
 
+/// The peaks of one rank in each run.
+#[derive(Debug, Serialize, Document)]
+pub struct RankChangeView {
+    /// The rank.
+    pub rank: u64,
+    /// Its peak in each run; of repeats the median.
+    #[field(title = "peak", unit = "bytes", null = "the run has no such rank, or its memory is unknown")]
+    pub peak_bytes: Vec<Option<Bytes>>,
+    /// The same minus that of the first run.
+    #[field(title = "changes", unit = "bytes", null = "the peak of the rank is unknown in one of the runs")]
+    pub deltas_bytes: Vec<Option<i64>>,
+}
+
+impl From<&RankChange> for RankChangeView {
+    fn from(change: &RankChange) -> RankChangeView {
+        RankChangeView {
+            rank: change.rank,
+            peak_bytes: change.peaks.clone(),
+            deltas_bytes: (0..change.peaks.len()).map(|run| change.delta(run)).collect(),
+        }
+    }
+}
+
 /// A figure that grew.
 #[derive(Debug, Serialize, Document)]
 pub struct AlarmView {
     /// The run whose peak grew.
     pub run: String,
-    /// The pool.
+    /// The pool; empty for a rank.
     pub pool: String,
+    /// The rank whose peak grew most, in a job of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u64>,
     /// Which peak: `peak` or `ever`.
     pub figure: Figure,
     /// Bytes of the first run; zero if it has no such pool.
@@ -158,6 +186,7 @@ impl From<&DiffAnalysis> for Diff {
     fn from(diff: &DiffAnalysis) -> Diff {
         let sides: Vec<SideView> = diff.sides.iter().map(SideView::from).collect();
         let rows: Vec<DiffRow> = diff.rows.iter().map(DiffRow::from).collect();
+        let ranks = diff.ranks.iter().map(RankChangeView::from).collect();
         let mut document = Diff {
             kind: "diff",
             runs: diff.sides.iter().map(|side| side.name.clone()).collect(),
@@ -166,6 +195,7 @@ impl From<&DiffAnalysis> for Diff {
             unknowns: Vec::new(),
             sides,
             rows,
+            ranks,
             gate: diff.gate.gate,
             fail_over: diff.gate.fail_over.map(|threshold| threshold.to_string()),
             alarms: diff.gate.alarms.iter().map(AlarmView::from).collect(),
@@ -224,6 +254,7 @@ impl From<&PeakAlarm> for AlarmView {
         AlarmView {
             run: alarm.run.clone(),
             pool: alarm.pool.clone(),
+            rank: alarm.rank,
             figure: alarm.figure,
             base_bytes: alarm.base,
             bytes: alarm.bytes,

@@ -9,7 +9,7 @@ use crate::units::Bytes;
 /// One finding.
 #[derive(Debug, Serialize, Document)]
 pub struct FindingView {
-    /// The rule: leak (memory grows with every step), staircase (memory grows with each fit, epoch or retrace), growing-inputs (memory grows because inputs grow), preallocation, cache-not-returned, outside-the-pool, many-streams, cublas-memory, first-launch, other-processes, limit-without-context, peak-elsewhere, fragmentation, shape-churn, one-tensor, slack (rounding) or imbalance. docs/reference/findings.md explains them.
+    /// The rule: leak (memory grows with every step), staircase (memory grows with each fit, epoch or retrace), growing-inputs (memory grows because inputs grow), preallocation, cache-not-returned, outside-the-pool, many-streams, cublas-memory, first-launch, other-processes, limit-without-context, peak-elsewhere, fragmentation, shape-churn, one-tensor, slack (rounding), imbalance or outlier-rank. docs/reference/findings.md explains them.
     #[field(unit = "text")]
     pub rule: &'static str,
     /// The bytes it concerns.

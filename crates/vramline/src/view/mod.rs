@@ -15,6 +15,7 @@ mod packed;
 pub mod page;
 pub mod patterns;
 pub mod plan;
+pub mod ranks;
 pub mod replay;
 pub mod replayed;
 pub mod report;

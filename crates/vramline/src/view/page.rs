@@ -15,6 +15,7 @@ use crate::analysis::picture::counted::{FigureLine, LineSubject};
 use crate::analysis::picture::moments::{MomentPicture, MomentRow};
 use crate::analysis::picture::timeline::Timeline;
 use crate::analysis::picture::{Picture, PoolPicture, TimelineOrigin, picture, post_mortem};
+use crate::analysis::ranks::steps::{GridFigure, StepGrid, StepsBy};
 use crate::analysis::reading::Reading;
 use crate::analysis::report::ReportAnalysis;
 use crate::snapshot::Role;
@@ -32,6 +33,42 @@ struct PageDocument {
     pools: Vec<PoolPictureView>,
     strings: Vec<String>,
     aggregated: Vec<String>,
+    grid: Option<StepGridView>,
+}
+
+/// The memory of each rank by step.
+#[derive(Serialize)]
+struct StepGridView {
+    by: StepsBy,
+    /// Number of steps per column.
+    width: i64,
+    figure: GridFigure,
+    columns: usize,
+    rows: usize,
+    not_matched: usize,
+    /// The first step of each column, then each row: bytes plus one, 0 where unknown.
+    data: String,
+}
+
+impl From<&StepGrid> for StepGridView {
+    fn from(grid: &StepGrid) -> StepGridView {
+        let mut data = Packed::default();
+        data.column(grid.steps.iter().copied());
+        for row in &grid.rows {
+            let cells: Vec<u64> =
+                row.iter().map(|cell| cell.map_or(0, |bytes| bytes.0.saturating_add(1))).collect();
+            data.bytes(&cells);
+        }
+        StepGridView {
+            by: grid.by,
+            width: grid.width,
+            figure: grid.figure,
+            columns: grid.steps.len(),
+            rows: grid.rows.len(),
+            not_matched: grid.not_matched,
+            data: data.base64(),
+        }
+    }
 }
 
 /// The charts of one pool.
@@ -131,6 +168,7 @@ impl PageDocument {
             pools: picture.pools.into_iter().map(PoolPictureView::from).collect(),
             strings: picture.names,
             aggregated: picture.aggregated,
+            grid: report.ranks.as_ref().and_then(|ranks| ranks.grid.as_ref()).map(StepGridView::from),
         }
     }
 }

@@ -11,6 +11,7 @@ use super::caching::CachingView;
 use super::findings::FindingView;
 use super::ledger::{self, LedgerView};
 use super::patterns::PatternsView;
+use super::ranks::RanksView;
 use super::replayed::ReplayedView;
 use super::run::{EpochView, InventoryView, MarkView, PhaseView, RunView, StepView};
 use super::windows::{PeakPlaceView, WindowView};
@@ -50,6 +51,9 @@ pub struct Report {
     /// The job; only in recordings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunView>,
+    /// The ranks of the job; only in recordings of several ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RanksView>,
     /// Epochs, each with the figures of one pool.
     pub epochs: Vec<EpochView>,
     /// Phases, each with the figures of one pool.
@@ -394,6 +398,7 @@ impl From<ReportAnalysis> for Report {
             pools: report.pools.into_iter().map(PoolView::from).collect(),
             steps: report.steps.into_iter().map(StepView::from).collect(),
             run: report.job.map(RunView::from),
+            ranks: report.ranks.map(RanksView::from),
             epochs: report.epochs.into_iter().map(EpochView::from).collect(),
             phases: report.phases.into_iter().map(PhaseView::from).collect(),
             windows: report.windows.into_iter().map(WindowView::from).collect(),

@@ -33,7 +33,7 @@ use vramline::view::verify::Verify;
 use vramline::warning::Warnings;
 
 use crate::growth::ragged_steps;
-use crate::{checked_analysis, checked_report, fixture, moments, report_on, root, table};
+use crate::{checked_analysis, checked_report, fixture, moments, ranks, report_on, root, table};
 
 /// The paths of all values in a document.
 pub(crate) fn paths(value: &Value, at: &str, found: &mut BTreeSet<String>) {
@@ -113,7 +113,7 @@ fn every_field_is_in_the_table_and_every_entry_in_a_report() {
     }
     let ragged = report_on(&ragged_steps(), &ReportOptions::default());
     let report = checked_report(&still(), &ReportOptions::default());
-    for report in [ragged, report] {
+    for report in ranks::samples().into_iter().chain([ragged, report]) {
         paths(&serde_json::to_value(&report).unwrap(), "", &mut found);
     }
     // `--at` has the fields of the peak, as the table says.
@@ -311,7 +311,10 @@ fn every_field_of_a_comparison_is_in_its_table_and_every_null_explained() {
     repeated.reports.extend(side("tf221_cpu_keras.vram").reports);
     let noisy = compared(&[repeated, side("tf221_cpu_keras.vram")]);
     paths(&noisy, "", &mut found);
-    // Empty lists of runs that are the same.
+    let [one, other] = ranks::samples_to_compare();
+    paths(&compared(&[one, other]), "", &mut found);
+    // Empty lists of runs that are the same, or that have no ranks.
+    found.remove("ranks");
     found.remove("alarms");
     found.remove("tolerated");
     found.remove("warnings");

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use vramline::recording::folder;
+use vramline::recording::folder::{self, RunPlace};
 use vramline::recording::manifest::RunManifest;
 use vramline::recording::reader;
 use vramline::recording::rows::{DriverRow, DriverState, HOST, Subject};
@@ -244,7 +244,9 @@ fn watched_with(
     let pid = job.0.id();
     let script = script(pid);
     let open = move || Ok(Box::new(Fake::new(script)?) as Box<dyn Driver>);
-    let watch = Watch::start(folder.path(), pid, Some(Duration::from_millis(2)), open, |_| ()).unwrap();
+    let watch =
+        Watch::start(&RunPlace::first(folder.path()), pid, Some(Duration::from_millis(2)), open, |_| ())
+            .unwrap();
     let rows = || {
         // A recording is one with its manifest, or a process; here the stream alone is looked at.
         fs::write(folder.path().join("process-x-1-1.json"), "{}").unwrap();
@@ -393,7 +395,9 @@ fn a_driver_that_hangs_is_left_behind() {
     let script =
         Script { memory_takes_ms: 3_600_000, devices: vec![device(Vec::new())], ..Script::default() };
     let open = move || Ok(Box::new(Fake::new(script)?) as Box<dyn Driver>);
-    let watch = Watch::start(folder.path(), 1, Some(Duration::from_millis(1)), open, |_| ()).unwrap();
+    let watch =
+        Watch::start(&RunPlace::first(folder.path()), 1, Some(Duration::from_millis(1)), open, |_| ())
+            .unwrap();
     assert_eq!(watch.stop(Duration::from_millis(50)), None);
     assert!(!folder.path().join(folder::DRIVER).exists());
     assert!(RunManifest::read(folder.path()).is_err());

@@ -242,7 +242,7 @@ const PAGE: Program = Program {
         &["documents"],
         &["data"],
         &["clock", "chart", "dom", "remember", "print", "words"],
-        &["timeline", "map", "table", "ledger", "answer", "sections"],
+        &["timeline", "map", "table", "ledger", "answer", "sections", "ranks"],
         &["report", "diff", "server"],
         &["main"],
     ],

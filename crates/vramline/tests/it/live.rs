@@ -37,7 +37,7 @@ struct Told {
 impl Told {
     fn take(&mut self, news: News<'_>) {
         match news {
-            News::Manifest(_) => self.manifests += 1,
+            News::Manifest(_) | News::Joined(..) => self.manifests += 1,
             News::Facts(id, _) => *self.facts.entry(id.clone()).or_default() += 1,
             News::Marks(id, all) => self.marks.extend(all.into_iter().map(|mark| (id.clone(), mark))),
             News::Samples(id, all) => self.samples.extend(all.into_iter().map(|one| (id.clone(), one))),

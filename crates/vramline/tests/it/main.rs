@@ -26,6 +26,7 @@
 //! - `pack`: several jobs on one device
 //! - `page`: the data of the report page
 //! - `plan`: predictions against what large batches really took
+//! - `ranks`: jobs of several ranks in one report
 //! - `recorded`: real recordings
 //! - `recording`: streams and folders, written, cut and damaged
 //! - `redaction`: what may be shared has every figure and no name
@@ -69,6 +70,7 @@ mod oom;
 mod pack;
 mod page;
 mod plan;
+mod ranks;
 mod recorded;
 mod recording;
 mod redaction;

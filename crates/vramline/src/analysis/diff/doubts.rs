@@ -112,3 +112,19 @@ impl Comparison<'_> {
         })
     }
 }
+
+/// Says so where the details of two runs are about different ranks.
+pub(super) fn other_ranks(sides: &[RunSide]) -> Option<Warning> {
+    let mains = sides.iter().flat_map(|side| &side.reports).filter_map(|report| report.ranks.as_ref()?.main);
+    let mut mains: Vec<u64> = mains.collect();
+    mains.sort_unstable();
+    mains.dedup();
+    let (first, last) = (mains.first()?, mains.last()?);
+    (first != last).then(|| Warning {
+        code: "other-ranks",
+        text: format!(
+            "the details by role, op and layer compare rank {first} of one run with rank {last} of another"
+        ),
+        hint: "the table of ranks compares each rank with itself".to_owned(),
+    })
+}

@@ -1,10 +1,11 @@
 //! The gate: whether a run needs too much more than the first.
 
-use super::DiffBy;
+use super::ranks::{self, RankChange};
 use super::rows::{ComparedRow, Figure, rows_of};
 use super::slots::Comparison;
 use super::threshold::Threshold;
 use super::verdict::share_text;
+use super::{DiffBy, RunSide};
 use crate::units::Bytes;
 
 /// What the gate says.
@@ -40,8 +41,10 @@ pub struct GateAnalysis {
 pub struct PeakAlarm {
     /// The run.
     pub run: String,
-    /// The pool.
+    /// The pool; empty for a rank.
     pub pool: String,
+    /// The rank; `None` for a pool.
+    pub rank: Option<u64>,
     /// Which peak.
     pub figure: Figure,
     /// The first run's; zero where it has no such pool.
@@ -52,6 +55,24 @@ pub struct PeakAlarm {
     pub more: Bytes,
     /// The same as a sentence.
     pub text: String,
+}
+
+impl GateAnalysis {
+    /// Adds the worst rank of each run.
+    pub(super) fn add_ranks(&mut self, changes: &[RankChange], sides: &[RunSide]) {
+        let Some(threshold) = self.fail_over else { return };
+        for (is_noise, alarm) in ranks::alarms(changes, sides, threshold) {
+            let list = if is_noise { &mut self.tolerated } else { &mut self.alarms };
+            list.push(alarm);
+        }
+        let is_compared =
+            |change: &RankChange| (1..change.peaks.len()).all(|run| change.delta(run).is_some());
+        self.gate = match self.gate {
+            _ if !self.alarms.is_empty() => Gate::Fail,
+            Gate::Unknown if changes.iter().any(is_compared) => Gate::Pass,
+            gate => gate,
+        };
+    }
 }
 
 impl Comparison<'_> {
@@ -102,6 +123,7 @@ impl Comparison<'_> {
                 list.push(PeakAlarm {
                     run: side.name.clone(),
                     pool: row.pool.clone(),
+                    rank: None,
                     figure: row.figure,
                     base,
                     bytes,

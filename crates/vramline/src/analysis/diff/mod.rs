@@ -11,6 +11,7 @@ mod doubts;
 mod gate;
 mod held;
 mod page;
+mod ranks;
 mod rows;
 mod slots;
 mod steps;
@@ -29,6 +30,7 @@ pub use curves::{PoolCurve, pool_curves};
 pub use gate::{Gate, GateAnalysis, PeakAlarm};
 pub use held::HeldPart;
 pub(crate) use page::{ListedRows, RowCut};
+pub use ranks::RankChange;
 pub use rows::{ComparedRow, Figure, RowSubject, RunFigure, largest_change};
 pub use steps::ComparedStep;
 pub use threshold::{NotAThreshold, Threshold};
@@ -80,6 +82,8 @@ pub struct DiffAnalysis {
     pub verdict: DiffVerdict,
     /// The figures, pool by pool; each has one figure for each run.
     pub rows: Vec<ComparedRow>,
+    /// The peaks of each rank, the largest growth first; empty unless jobs of several ranks are compared.
+    pub ranks: Vec<RankChange>,
     /// Whether a run needs too much more than the first.
     pub gate: GateAnalysis,
     /// What the reader should know of the comparison.
@@ -141,11 +145,14 @@ pub fn diff(sides: &[RunSide], options: &DiffOptions) -> DiffAnalysis {
     }
     warnings.extend(comparison.other_programs(&common));
     let verdict = comparison.verdict(main, &rows, has_few_common_ops);
-    let gate = comparison.gate(options.fail_over, &common, &rows);
+    let ranks = ranks::changes(sides);
+    let mut gate = comparison.gate(options.fail_over, &common, &rows);
+    gate.add_ranks(&ranks, sides);
+    warnings.extend(doubts::other_ranks(sides));
     if let Some(by) = options.by {
         rows.retain(|row| row.by == by || row.by == DiffBy::Device);
     }
-    DiffAnalysis { sides: sides.iter().map(SideFacts::of).collect(), verdict, rows, gate, warnings }
+    DiffAnalysis { sides: sides.iter().map(SideFacts::of).collect(), verdict, rows, ranks, gate, warnings }
 }
 
 /// Names for runs, from their paths: as short as tells them apart.

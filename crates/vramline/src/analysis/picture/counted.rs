@@ -6,6 +6,7 @@ use super::pool_size;
 use crate::analysis::accounts::Accounts;
 use crate::analysis::reading::Reading;
 use crate::analysis::report::PoolAnalysis;
+use crate::ledger::moments::Books;
 use crate::ledger::{SourcedBytes, Teller};
 use crate::timeline::{Column, Series};
 
@@ -102,7 +103,10 @@ impl CountedFigures {
 
 /// What the counters and the driver's readings say of a pool.
 fn read(accounts: &Accounts<'_>, pool: &PoolAnalysis) -> CountedFigures {
-    let Some(books) = accounts.books.iter().find(|books| books.device == pool.device) else {
+    // Machines of one job have devices of one name.
+    let has_it = |books: &&Books<'_>| books.pids().into_iter().any(|pid| pool.pid == Some(u64::from(pid)));
+    let mut of_device = accounts.books.iter().filter(|books| books.device == pool.device);
+    let Some(books) = of_device.clone().find(has_it).or_else(|| of_device.next()) else {
         return CountedFigures::default();
     };
     let pids = books.pids();

@@ -11,8 +11,9 @@ use crate::names::{Name, Names};
 use crate::postmortem::need::LeastNeed;
 use crate::recording::driver_calls::DriverCalls;
 use crate::recording::folder::ProcessId;
+use crate::recording::identity::RankIdentity;
 use crate::recording::manifest::{Device, RunManifest};
-use crate::recording::reader::{Recorded, RecordedProcess};
+use crate::recording::reader::{Recorded, RecordedProcess, RecordedRun};
 use crate::recording::rows::{
     Counters, DriverRow, HOST, LayerPath, Mark, OwnerRow, RecordedMarkKind, Variable,
 };
@@ -41,6 +42,9 @@ impl Redaction {
         }
         if let Some(failures) = &mut reading.failures {
             self.failures(failures);
+        }
+        if let Some(ranks) = &mut reading.ranks {
+            self.ranks(ranks);
         }
         reading.other_runs.iter_mut().for_each(|path| *path = self.path(path));
         let unreadable = std::mem::take(&mut reading.unreadable);
@@ -242,6 +246,11 @@ impl Redaction {
         for row in &mut recorded.driver {
             self.driver_row(row);
         }
+        for RecordedRun { id, manifest, driver } in &mut recorded.others {
+            *id = self.process_id(id);
+            manifest.iter_mut().for_each(|manifest| self.manifest(manifest));
+            driver.iter_mut().for_each(|row| self.driver_row(row));
+        }
         recorded.driver_calls.iter_mut().for_each(|calls| self.driver_calls(calls));
         self.warnings(&mut recorded.warnings);
     }
@@ -267,7 +276,9 @@ impl Redaction {
     fn manifest(&mut self, manifest: &mut RunManifest) {
         manifest.command = self.command(&manifest.command);
         manifest.cwd = self.file(&manifest.cwd);
+        manifest.local = manifest.local.as_deref().map(|path| self.file(path));
         manifest.host = self.host(&manifest.host);
+        self.identity(&mut manifest.identity);
         let uuids: Vec<String> = manifest.devices.iter().filter_map(|device| device.uuid.clone()).collect();
         manifest.settings.gpus = manifest.settings.gpus.as_deref().map(|list| self.device_list(list, &uuids));
         for (name, value) in &mut manifest.environment {
@@ -284,13 +295,27 @@ impl Redaction {
         }
     }
 
+    /// Users choose the names of jobs and labels.
+    pub(super) fn identity(&mut self, identity: &mut RankIdentity) {
+        identity.job = identity.job.as_ref().map(|_| HIDDEN.to_owned());
+        identity.host = identity.host.as_deref().map(|host| self.host(host));
+        identity.run = identity.run.as_deref().map(|id| self.process_name(id));
+        identity.boot_id = None;
+        identity.labels.clear();
+    }
+
+    fn process_name(&mut self, name: &str) -> String {
+        match name.parse::<ProcessId>() {
+            Ok(id) => self.process_id(&id).to_string(),
+            Err(_) => HIDDEN.to_owned(),
+        }
+    }
+
     fn process(&mut self, process: &mut RecordedProcess) {
         process.id = self.process_id(&process.id);
         let forked_from = process.facts.forked_from.as_deref();
-        process.facts.forked_from = forked_from.map(|id| match id.parse::<ProcessId>() {
-            Ok(id) => self.process_id(&id).to_string(),
-            Err(_) => HIDDEN.to_owned(),
-        });
+        process.facts.forked_from = forked_from.map(|name| self.process_name(name));
+        self.identity(&mut process.facts.identity);
         process.marks.iter_mut().for_each(|mark| self.mark(mark));
         let counters = process.samples.iter_mut().filter_map(|sample| sample.counters.as_mut());
         counters.for_each(|counters| self.counters(counters));

@@ -14,6 +14,7 @@ mod machine;
 mod messages;
 mod names;
 mod places;
+mod ranks;
 mod words;
 
 use std::path::{Path, PathBuf};

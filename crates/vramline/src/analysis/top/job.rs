@@ -31,6 +31,8 @@ pub struct LiveJob {
     /// What could not be read of it.
     pub warnings: Vec<Warning>,
     pub(super) manifest: Option<RunManifest>,
+    /// The launchers that have joined.
+    pub(super) joined: BTreeMap<ProcessId, RunManifest>,
     pub(super) processes: BTreeMap<ProcessId, LiveProcess>,
     /// What each device held, by the driver's name for it.
     pub(super) history: BTreeMap<String, HeldPoints>,
@@ -117,15 +119,21 @@ impl LiveJob {
             pids: Vec::new(),
             warnings: Vec::new(),
             manifest: None,
+            joined: BTreeMap::new(),
             processes: BTreeMap::new(),
             history: BTreeMap::new(),
         }
     }
 
-    /// What its launcher says.
-    #[must_use]
-    pub fn manifest(&self) -> Option<&RunManifest> {
-        self.manifest.as_ref()
+    /// What its launchers say, the first one first.
+    pub fn manifests(&self) -> impl Iterator<Item = &RunManifest> {
+        self.manifest.iter().chain(self.joined.values())
+    }
+
+    /// What the launcher of a process says.
+    pub(super) fn manifest_of(&self, process: &RecordedProcess) -> Option<&RunManifest> {
+        let run: Option<ProcessId> = process.facts.identity.run.as_deref().and_then(|name| name.parse().ok());
+        run.and_then(|id| self.joined.get(&id)).or(self.manifest.as_ref())
     }
 
     /// Its processes.
@@ -143,7 +151,8 @@ impl LiveJob {
     pub fn take(&mut self, news: News<'_>) {
         match news {
             News::Manifest(manifest) => self.manifest = Some(*manifest),
-            News::Facts(id, facts) => self.process(id).recorded.facts = facts,
+            News::Joined(id, manifest) => drop(self.joined.insert(id.clone(), *manifest)),
+            News::Facts(id, facts) => self.process(id).recorded.facts = *facts,
             News::Marks(id, marks) => self.process(id).marks(marks),
             News::Samples(id, samples) => self.process(id).samples(&samples),
             News::Inventories(id, inventories) => {

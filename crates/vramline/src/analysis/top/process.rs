@@ -178,7 +178,7 @@ pub(super) fn placed<'a>(sight: &MachineSight<'a>) -> Vec<PlacedProcess<'a>> {
                 all.push(PlacedProcess { job: number, process, pool: None, uuid: None, pids: pids.clone() });
             }
             for pool in pools {
-                let uuid = uuid_of(job, pool.0, is_own_host);
+                let uuid = uuid_of(job, process, pool.0, !pids.is_empty());
                 all.push(PlacedProcess { job: number, process, pool: Some(pool), uuid, pids: pids.clone() });
             }
         }
@@ -199,10 +199,10 @@ fn shown_pools(process: &LiveProcess) -> Vec<(&str, &LivePool)> {
 }
 
 /// The driver's name for the device that a framework names; [`HOST`] for the CPU of this machine.
-fn uuid_of(job: &LiveJob, device: &str, is_own_host: bool) -> Option<String> {
+fn uuid_of(job: &LiveJob, process: &LiveProcess, device: &str, is_here: bool) -> Option<String> {
     let (kind, number) = device.split_once(':')?;
     if kind == "CPU" {
-        return (is_own_host || !job.pids.is_empty()).then(|| HOST.to_owned());
+        return is_here.then(|| HOST.to_owned());
     }
-    job.manifest.as_ref()?.uuid_of_device(number.parse().ok()?)
+    job.manifest_of(&process.recorded)?.uuid_of_device(number.parse().ok()?)
 }

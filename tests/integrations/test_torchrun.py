@@ -1,0 +1,53 @@
+"""The real torchrun with two processes of DistributedDataParallel on the CPU: who each process is, and which attempt it belongs to."""
+
+import json
+import os
+import subprocess
+import sys
+
+JOB = """
+    import json
+    import os
+    import time
+
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(4):
+        net(torch.ones(8, 64)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    time.sleep(0.5)
+    if rank == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), 9)
+    print(json.dumps({"rank": rank, "size": dist.get_world_size(), "local": int(os.environ["LOCAL_RANK"])}), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+def test_torchrun_restarts_its_workers(binary, tmp_path):
+    script = tmp_path / "job.py"
+    script.write_text("\n".join(line.removeprefix("    ") for line in JOB.splitlines()))
+    recording = tmp_path / "job.vram"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", script]
+    command = [binary, "run", "-o", recording, "--job", "pair", "--", *launch]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    truths = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    facts = [json.loads(path.read_text()) for path in recording.glob("process-*.json")]
+    # The agent imports PyTorch too, and has no rank.
+    ranks = [each["identity"] for each in facts if each["rank"] is not None]
+    last = [each for each in ranks if each["attempt"] == 1]
+    assert sorted((each["rank"], each["world_size"], each["local_rank"]) for each in last) == sorted(
+        (truth["rank"], truth["size"], truth["local"]) for truth in truths if truth["rank"] in (0, 1)
+    )[-2:]
+    assert sorted((each["rank"], each["attempt"]) for each in ranks) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert {each["launcher"] for each in ranks} == {"torchrun"}
+    assert {each["job"] for each in ranks} == {"pair"}
+    report = subprocess.run([binary, "report", recording, "--json"], capture_output=True, text=True, check=False)
+    assert report.returncode == 0, report.stderr

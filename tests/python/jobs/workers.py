@@ -1,0 +1,42 @@
+"""A worker of a cluster of TensorFlow: a custom loop under MultiWorkerMirroredStrategy. Says its rank as the strategy knows it.
+
+With `alone` it trains without the cluster, as the restart of a worker whose peers have ended. With `killed` it is killed after the
+last step that all of them share.
+"""
+
+import json
+import os
+import signal
+import sys
+
+import tensorflow as tf
+
+how = sys.argv[1]
+strategy = tf.distribute.get_strategy() if how == "alone" else tf.distribute.MultiWorkerMirroredStrategy()
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+
+with strategy.scope():
+    weights = tf.Variable(tf.ones([256, 256]), name="weights")
+
+
+@tf.function
+def step(batch):
+    def replica(batch):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(tf.matmul(batch, weights)))
+        gradient = tf.distribute.get_replica_context().all_reduce("mean", tape.gradient(loss, weights))
+        weights.assign_sub(0.01 * gradient)
+        return loss
+
+    return strategy.run(replica, args=(batch,))
+
+
+for number in range(6):
+    step(tf.ones([32 * (task["index"] + 1), 256]))
+
+resolver = strategy.cluster_resolver
+context = strategy.extended
+said = {"task": task, "rank": getattr(context, "_id_in_cluster", None), "workers": strategy.num_replicas_in_sync, "host": os.uname().nodename}
+print(json.dumps(said), flush=True)
+if how == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
