@@ -5,6 +5,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod export;
+mod exporter;
 mod man;
 mod oom;
 mod pack;
@@ -83,6 +84,7 @@ verbs! {
     serve: Serve(ServeArgs),
     export: Export(ExportArgs),
     top: Top(TopArgs),
+    exporter: Exporter(ExporterArgs),
     doctor: Doctor(DoctorArgs),
     demo: Demo(DemoArgs),
     unpickle: Unpickle(UnpickleArgs),

@@ -1,7 +1,7 @@
 //! What a running recording has told so far, bounded however long it runs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::history::HeldPoints;
 use crate::recording::folder::ProcessId;
@@ -11,6 +11,7 @@ use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Counters, Mark, RecordedMarkKind, Sample, Subject, TraceState};
 use crate::recording::running::State;
 use crate::snapshot::Role;
+use crate::source;
 use crate::trace::driver_holdings::DriverHoldings;
 use crate::trace::{Phase, recorded};
 use crate::units::{Bytes, Nanos};
@@ -52,8 +53,21 @@ pub(super) struct LiveProcess {
     /// When it last told anything, on the monotonic clock.
     pub(super) last: i64,
     pub(super) exception: Option<String>,
+    /// The error that ended it.
+    pub(super) failure: Option<ProcessFailure>,
+    /// Number of steps that it has ended, forgotten ones included.
+    pub(super) steps_seen: u64,
     has_ended: bool,
     is_traced: bool,
+}
+
+/// The error that ended a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessFailure {
+    /// Whether an allocation failed.
+    pub is_out_of_memory: bool,
+    /// When; Unix time.
+    pub at: Nanos,
 }
 
 /// The newest figures of a framework's pool, each as old as it is.
@@ -198,6 +212,8 @@ impl LiveJob {
             resident: None,
             last: i64::MIN,
             exception: None,
+            failure: None,
+            steps_seen: 0,
             has_ended: false,
             is_traced: false,
         })
@@ -217,9 +233,15 @@ impl LiveProcess {
                 self.pools.entry(read.device.clone()).or_default().take(read);
             }
             match mark.kind {
-                RecordedMarkKind::Step => self.has_steps = true,
+                RecordedMarkKind::Step => {
+                    self.has_steps = true;
+                    self.steps_seen += 1;
+                }
                 RecordedMarkKind::Exception => {
-                    self.exception = mark.label.clone().or(Some(String::new()));
+                    let text = mark.label.clone().unwrap_or_default();
+                    let is_out_of_memory = is_out_of_memory(&text);
+                    self.failure = Some(ProcessFailure { is_out_of_memory, at: Nanos(mark.time.wall) });
+                    self.exception = Some(text);
                 }
                 RecordedMarkKind::End => self.has_ended = true,
                 RecordedMarkKind::Trace => self.is_traced |= mark.trace_state == Some(TraceState::Written),
@@ -268,4 +290,9 @@ impl LiveProcess {
         };
         of_device.iter().skip(skipped).map(live).collect()
     }
+}
+
+/// Whether the text of an error says that an allocation failed.
+fn is_out_of_memory(text: &str) -> bool {
+    source::read_failures_in(text.as_bytes(), Path::new("exception")).is_ok_and(|found| !found.list.is_empty())
 }

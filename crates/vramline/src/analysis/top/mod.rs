@@ -13,7 +13,7 @@ mod sight;
 pub use bar::{BarPart, BarStretch};
 pub use device::DeviceUse;
 pub use history::DeviceHistory;
-pub use job::{LiveJob, LiveStep, MAX_STEPS_PER_PROCESS, VariableRole};
+pub use job::{LiveJob, LiveStep, MAX_STEPS_PER_PROCESS, ProcessFailure, VariableRole};
 pub use process::{ProcessFramework, ProcessUse};
 pub use sight::{DriverSight, MachineSight, SeenProcess};
 
@@ -124,6 +124,8 @@ pub struct JobSummary {
     pub host: Option<String>,
     /// Its start, in Unix time.
     pub began: Option<Nanos>,
+    /// Its end, in Unix time, where that is recorded.
+    pub ended: Option<Nanos>,
     /// Number of its processes that have written data.
     pub processes: usize,
     /// Whether it has a trace, which shows roles.
@@ -138,6 +140,7 @@ impl From<&LiveJob> for JobSummary {
             state: job.state,
             host: job.manifest.as_ref().map(|manifest| manifest.host.clone()),
             began: job.manifest.as_ref().map(|manifest| manifest.clocks.begin.realtime_ns),
+            ended: job.manifest.as_ref().and_then(|manifest| Some(manifest.clocks.end?.realtime_ns)),
             processes: job.processes.len(),
             is_traced: job.is_traced(),
         }
