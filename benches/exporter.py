@@ -3,7 +3,7 @@
     python benches/exporter.py [--minutes 60] [--every 5] [--write docs/proof/exporter.md]
 
 The GPUs are those of the tests' stub of NVML (`crates/vramline/tests/it/stub_nvml.c`), and the processes are real: 192 that sleep, and
-eight ranks of a job under `vramline run`, one for each GPU, which record ten steps a second. Needs the package installed and a C compiler.
+eight ranks of a job under `vramline run`, one for each GPU, which record ten steps and ten samples a second. Needs the package installed and a C compiler.
 As root it runs in a PID namespace of its own, so that the exporter sees the processes of this benchmark only. Nothing is asserted.
 """
 
@@ -28,15 +28,15 @@ INSIDE = "VRAMLINE_BENCH_INSIDE"
 
 JOB = """
 import os, sys, time
-from vramline import session
+from vramline import counters, session
 job = session.session(__import__("pathlib").Path(os.environ["VRAMLINE_RECORD"]))
-rank, gib = int(os.environ["RANK"]), 1 << 30
-step = 0
+rank, mib, step = int(os.environ["RANK"]), 1 << 20, 0
+counters.read_sampled = lambda: [(f"GPU:{rank}", (200 + step % 7) * mib + rank, 207 * mib, None, 300 * mib, 700 * mib, None)]
+job.sample(0.1)
 while True:
     time.sleep(0.1)
-    used = (20 + step % 7) * gib + rank
-    counters = (f"GPU:{rank}", used, 27 * gib, None, 30 * gib, 70 * gib, None)
-    job.mark("step", phase="train", how="api", step=step, batches=1, begin_ns=time.monotonic_ns() - 100_000_000, read=[counters])
+    begin = time.monotonic_ns() - 100_000_000
+    job.mark("step", phase="train", how="api", step=step, batches=1, begin_ns=begin, read=counters.read_sampled())
     step += 1
 """
 LAUNCH = 'for rank in 0 1 2 3 4 5 6 7; do RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=8 "$1" job.py & echo $! >> ranks; done; wait'
@@ -118,7 +118,7 @@ def measure(folder, minutes, every):
     finally:
         for process in [exporter, job, *sleepers]:
             ended(process)
-    assert text.count("\nhw_gpu_memory_usage_bytes{") == GPUS and text.count("\nvramline_pool_headroom_bytes{") == GPUS, text
+    assert text.count("\nhw_gpu_memory_usage_bytes{") == GPUS and text.count("\nvramline_pool_limit_bytes{") == GPUS, text
     return [
         "| Figure | Measured | Bar |",
         "|---|---|---|",
@@ -151,8 +151,8 @@ def main():
         "# Cost of the exporter",
         "",
         "Written by `benches/exporter.py`. `vramline exporter` is scraped on a machine with 8 GPUs, which the tests' stub of NVML plays, and",
-        "200 real processes: 192 that sleep, and eight ranks of a recorded job, one for each GPU, with ten steps a second each. A real driver",
-        "takes time of its own for each call, which is not in these figures.",
+        "200 real processes: 192 that sleep, and eight ranks of a recorded job, one for each GPU, with ten steps and ten samples a second each. A",
+        "real driver takes time of its own for each call, which is not in these figures.",
         "",
         *table,
         "",

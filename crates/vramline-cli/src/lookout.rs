@@ -38,6 +38,8 @@ const SEARCH: Duration = Duration::from_secs(2);
 const DISTANCE: u32 = 20;
 /// Shortest time between two requests for the list of processes.
 const SLOW_LANE: Duration = Duration::from_secs(1);
+/// Time after which a driver whose devices all fail is opened again. It may have been updated or reset.
+const REOPEN: Duration = Duration::from_secs(60);
 /// Number of bytes that one update reads from a recording at most.
 const MAX_BYTES_PER_LOOK: u64 = 64 << 20;
 /// Longest wait for an answer of the driver that was asked for now.
@@ -117,20 +119,11 @@ impl Lookout {
     }
 
     /// Calls the driver for each update only, so that nothing is done while nobody asks. Keeps ended jobs for `afterglow`.
-    pub(crate) fn on_demand(
-        paths: &[PathBuf],
-        afterglow: Duration,
-        redaction: Option<Redaction>,
-    ) -> Lookout {
+    pub(crate) fn on_demand(paths: &[PathBuf], afterglow: Duration, redaction: Option<Redaction>) -> Lookout {
         Lookout::at_pace(paths, Pace::OnDemand, afterglow, redaction)
     }
 
-    fn at_pace(
-        paths: &[PathBuf],
-        pace: Pace,
-        afterglow: Duration,
-        redaction: Option<Redaction>,
-    ) -> Lookout {
+    fn at_pace(paths: &[PathBuf], pace: Pace, afterglow: Duration, redaction: Option<Redaction>) -> Lookout {
         let driver = Arc::new(Answers::default());
         let answers = Arc::clone(&driver);
         // If the driver hangs, the thread is abandoned.
@@ -179,10 +172,8 @@ impl Lookout {
         };
         self.followed.retain(|_, followed| is_in_sight(followed));
         let mut jobs = Vec::new();
-        let mut failed = Vec::new();
         let mut keys = Vec::new();
         for (path, followed) in &mut self.followed {
-            failed.extend(followed.failed.clone());
             jobs.push(std::mem::replace(&mut followed.job, LiveJob::new(PathBuf::new())));
             keys.push(path.clone());
         }
@@ -196,7 +187,6 @@ impl Lookout {
             jobs: &jobs,
         };
         let mut analysis = top(&sight);
-        analysis.warnings.extend(failed);
         self.history.take(now, &analysis, &jobs);
         if let Some(redaction) = &mut self.redaction {
             redaction.top(&mut analysis);
@@ -239,7 +229,9 @@ impl Lookout {
     /// Searches for new recordings, and for the processes that write the known ones.
     fn search(&mut self) {
         let all = procfs::processes();
-        self.commands = all.iter().map(|seen| (seen.pid, seen.command.clone())).collect();
+        if !matches!(self.pace, Pace::OnDemand) {
+            self.commands = all.iter().map(|seen| (seen.pid, seen.command.clone())).collect();
+        }
         let found = self.processes.look(&all);
         for followed in self.followed.values_mut() {
             followed.pids.clear();
@@ -257,7 +249,10 @@ impl Lookout {
             let is_ours = |path: &PathBuf| path.to_string_lossy().ends_with(folder::SUFFIX);
             for path in entries.map(|entry| entry.path()).filter(is_ours) {
                 if !self.passed.contains(&path) && is_recording(&path) {
-                    if is_written(&path) {
+                    // A job may begin and end between two updates on demand.
+                    let is_recent =
+                        matches!(self.pace, Pace::OnDemand) && has_ended_within(&path, self.afterglow);
+                    if is_recent || is_written(&path) {
                         self.follow(&path, false);
                     } else {
                         self.passed.insert(path);
@@ -283,15 +278,19 @@ impl Lookout {
         Some(followed)
     }
 
-    /// What the kernel reports about the shown processes.
+    /// What the kernel reports about the shown processes; for figures on demand, nothing about those that are not recorded.
     fn seen(
         &self,
         driver: &Result<DriverSight, DriverError>,
         jobs: &[LiveJob],
     ) -> BTreeMap<u32, SeenProcess> {
-        let devices = driver.iter().flat_map(|driver| &driver.devices);
+        let is_lean = matches!(self.pace, Pace::OnDemand);
+        let devices = driver.iter().filter(|_| !is_lean).flat_map(|driver| &driver.devices);
         let listed = devices.flat_map(|device| device.seen_here.iter().copied());
         let command = |pid: u32| {
+            if is_lean {
+                return String::new();
+            }
             let words = procfs::command_line(pid);
             if words.is_empty() {
                 self.commands.get(&pid).cloned().unwrap_or_default()
@@ -313,10 +312,7 @@ impl Lookout {
 
 impl Followed {
     fn read(&mut self, is_all: bool) {
-        if self.failed.is_some() {
-            return;
-        }
-        loop {
+        while self.failed.is_none() {
             let job = &mut self.job;
             match self.live.look(MAX_BYTES_PER_LOOK, &mut |news| job.take(news)) {
                 Ok(true) if is_all => {}
@@ -324,11 +320,10 @@ impl Followed {
                 Err(error) => {
                     let hint = error.hint().to_owned();
                     self.failed = Some(Warning { code: "unreadable", text: error.to_string(), hint });
-                    break;
                 }
             }
         }
-        self.job.warnings = self.live.warnings.as_slice().to_vec();
+        self.job.warnings = self.live.warnings.as_slice().iter().chain(&self.failed).cloned().collect();
         let own = ProcessId::new(&folder::host_name(), 0, 0);
         let ids: Vec<ProcessId> = self.job.ids().cloned().collect();
         let is_there = |id: &&ProcessId| {
@@ -364,6 +359,15 @@ fn is_written(path: &Path) -> bool {
     }
 }
 
+/// Whether the job of a recording has ended, and not long ago.
+fn has_ended_within(path: &Path, time: Duration) -> bool {
+    let manifest = RunManifest::read(path).ok();
+    let end = manifest.and_then(|manifest| Some(manifest.clocks.end?.realtime_ns));
+    end.is_some_and(|end| {
+        Moment::now().wall.saturating_sub(end.0) < i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+    })
+}
+
 /// Calls the driver forever.
 fn ask(answers: &Answers, pace: Pace) {
     let tell = |answer: Result<DriverSight, DriverError>| {
@@ -378,19 +382,29 @@ fn ask(answers: &Answers, pace: Pace) {
             drop(answers.changed.wait_while(newest, |newest| !newest.is_wanted));
         }
     };
-    let mut probe = loop {
+    loop {
         match Probe::open(driver::open) {
-            Ok(probe) => break probe,
+            Ok(mut probe) => follow_driver(&mut probe, pace, &tell, &rest),
             Err(error) => {
                 tell(Err(error));
-                match pace {
-                    Pace::Every(_) => return,
-                    // Whoever asks on demand runs for long: the driver may be installed or loaded later.
-                    Pace::OnDemand => rest(Duration::ZERO),
+                // `top` has said so, and is short-lived.
+                if matches!(pace, Pace::Every(_)) {
+                    return;
                 }
+                rest(Duration::ZERO);
             }
         }
-    };
+    }
+}
+
+/// Calls an open driver, until it should be opened again because none of its devices answers any more.
+fn follow_driver(
+    probe: &mut Probe,
+    pace: Pace,
+    tell: &impl Fn(Result<DriverSight, DriverError>),
+    rest: &impl Fn(Duration),
+) {
+    let opened = Instant::now();
     let facts = probe.devices().to_vec();
     let mut lists: Vec<Result<Vec<_>, DriverError>> = Vec::new();
     let mut next_list = Instant::now();
@@ -412,8 +426,12 @@ fn ask(answers: &Answers, pace: Pace) {
             let seen_here = pids.filter(|&pid| procfs::process(pid).is_some()).collect();
             DeviceLook { facts: Clone::clone(facts), memory, processes: processes.clone(), seen_here }
         };
+        let is_lost = !memory.is_empty() && memory.iter().all(Result::is_err);
         let devices = facts.iter().zip(memory).zip(&lists).map(look).collect();
         tell(Ok(DriverSight { library: probe.library().clone(), devices, age_ns: Nanos(0) }));
         rest(took);
+        if is_lost && matches!(pace, Pace::OnDemand) && opened.elapsed() > REOPEN {
+            return;
+        }
     }
 }

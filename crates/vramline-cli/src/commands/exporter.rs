@@ -49,8 +49,8 @@ Exit codes: 0 done, also by Ctrl-C; 1 error; 2 usage.";
 #[derive(Debug, Args)]
 #[command(after_long_help = HELP)]
 pub(crate) struct ExporterArgs {
-    /// Recordings (*.vram), or folders with recordings of running jobs. Running jobs of this machine are always found [default: the
-    /// current folder].
+    /// Recordings (*.vram), or folders with recordings of jobs that run or have just ended. Running jobs of this machine are always found
+    /// [default: the current folder].
     #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
     /// Address to listen on: IP, IP:PORT or a port [default: 127.0.0.1:10190]. An address that other machines can reach needs
@@ -63,8 +63,8 @@ pub(crate) struct ExporterArgs {
     /// Let everybody who reaches the address read the figures.
     #[arg(long, requires = "listen")]
     pub(crate) no_token: bool,
-    /// Write the figures to this file (*.prom) for node_exporter's textfile collector. Without --listen, no server is started.
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    /// Write the figures to this file (*.prom) for node_exporter's textfile collector. No server is started.
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["listen", "token_file"])]
     pub(crate) textfile: Option<PathBuf>,
     /// Seconds between two versions of the text file [default: 15].
     #[arg(long, value_name = "SECONDS", requires = "textfile", conflicts_with = "once", value_parser = seconds(1))]
@@ -140,43 +140,35 @@ pub(crate) fn run(args: &ExporterArgs) -> Result<Exit, Failure> {
         }
         return Ok(Exit::Done);
     }
-    let listen = match (args.listen, &args.textfile) {
-        (None, Some(_)) => None,
-        (given, _) => Some(given.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))),
-    };
-    let token = token(args, listen)?;
+    let address = args.listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)));
+    let token = token(args, address)?;
     // Before threads are started, because they inherit it: Ctrl-C is waited for and interrupts nothing.
     let held = Held::hold(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
+    let mut collector = Collector::new(args);
     let mut out = io::stdout().lock();
-    if let Some(address) = listen {
-        let mut collector = Collector::new(args);
-        let collect = Box::new(move || collector.series(false));
-        let server =
-            MetricsServer::open(address, token, collect).map_err(|error| refused(&error, address))?;
-        let url = server.url();
-        server.start();
-        writeln!(out, "{url}\nServing live figures for Prometheus on this address. Press Ctrl-C to stop.")?;
-    }
     if let Some(file) = &args.textfile {
         let interval = Duration::from_secs(args.interval.unwrap_or(15));
-        let mut collector = Collector::new(args);
         // The first version is written here, so that an error in the path is one of the command.
         write_file(file, &collector.series(false))?;
-        writeln!(
-            out,
-            "Writing '{}' every {} s. Press Ctrl-C to stop.",
-            file.display(),
-            interval.as_secs()
-        )?;
+        writeln!(out, "Writing '{}' every {} s. Press Ctrl-C to stop.", file.display(), interval.as_secs())?;
         out.flush()?;
         keep_writing(file, interval, &mut collector, held);
         // Figures of a program that has ended would look like those of now.
         if let Err(error) = std::fs::remove_file(file)
             && error.kind() != ErrorKind::NotFound
         {
-            eprintln!("warning: cannot remove '{}': {error}\nhint: remove it: its figures are old", file.display());
+            eprintln!(
+                "warning: cannot remove '{}': {error}\nhint: remove it: its figures are old",
+                file.display()
+            );
         }
     } else {
+        let collect = Box::new(move || collector.series(false));
+        let server =
+            MetricsServer::open(address, token, collect).map_err(|error| refused(&error, address))?;
+        let url = server.url();
+        server.start();
+        writeln!(out, "{url}\nServing live figures for Prometheus on this address. Press Ctrl-C to stop.")?;
         out.flush()?;
         wait_for_end(&held);
     }
@@ -200,7 +192,8 @@ fn keep_writing(file: &Path, interval: Duration, collector: &mut Collector, held
     });
     let mut was_written = true;
     let mut next = Instant::now() + interval;
-    while ended.recv_timeout(next.saturating_duration_since(Instant::now())) == Err(RecvTimeoutError::Timeout) {
+    while ended.recv_timeout(next.saturating_duration_since(Instant::now())) == Err(RecvTimeoutError::Timeout)
+    {
         next = Instant::now() + interval;
         let written = write_file(file, &collector.series(false));
         if let (Err(failure), true) = (&written, was_written) {
@@ -225,9 +218,9 @@ fn write_file(file: &Path, series: &Series) -> Result<(), Failure> {
 }
 
 /// The token that readers must send.
-fn token(args: &ExporterArgs, listen: Option<SocketAddr>) -> Result<Option<String>, Failure> {
+fn token(args: &ExporterArgs, address: SocketAddr) -> Result<Option<String>, Failure> {
     let Some(file) = &args.token_file else {
-        if let Some(address) = listen.filter(|address| !address.ip().is_loopback() && !args.no_token) {
+        if !address.ip().is_loopback() && !args.no_token {
             return Err(Failure::usage(
                 format!("other machines can reach {address}, and no token protects the figures"),
                 "add --token-file FILE with a token of at least 16 characters, or --no-token",
@@ -235,7 +228,8 @@ fn token(args: &ExporterArgs, listen: Option<SocketAddr>) -> Result<Option<Strin
         }
         return Ok(None);
     };
-    let hint = "put a token of 16 to 4096 letters, digits and signs into the file: head -c 24 /dev/urandom | base64";
+    let hint =
+        "put a token of 16 to 4096 letters, digits and signs into the file: head -c 24 /dev/urandom | base64";
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::error(format!("cannot read '{}': {error}", file.display()), hint))?;
     let token = text.trim();

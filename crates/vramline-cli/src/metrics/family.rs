@@ -92,8 +92,10 @@ families! {
         "Unix time at which the job ended.",
     JobFailure: Gauge "vramline_job_last_failure_timestamp_seconds" in "seconds" ["host", "job", "rank", "reason"]
         "Unix time of the error that ended a job or one of its processes; reason is out_of_memory, exception, exit_code or signal.",
-    JobInfo: Info "vramline_job_info" ["host", "job", "recording"]
-        "The identity of a job.",
+    JobInfo: Info "vramline_job_info" ["host", "job", "recording", "user_labels"]
+        "A recording of a job, with the labels that the user gave it, as name=value, name=value.",
+    RankInfo: Info "vramline_rank_info" ["host", "job", "rank", "local_rank", "node_rank", "world_size", "attempt", "role", "launcher", "framework"]
+        "The place of a running process in its job, who told its rank, and its framework.",
     Recordings: Gauge "vramline_exporter_recordings" ["host"]
         "Number of recordings that the exporter follows.",
     Unreadable: Gauge "vramline_exporter_unreadable_recordings" ["host"]
@@ -107,5 +109,80 @@ families! {
 impl Metric {
     pub(crate) fn family(self) -> &'static Family {
         &FAMILIES[self as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    fn docs() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+    }
+
+    /// `docs/reference/metrics.md` holds the table of all metrics. With `VRAMLINE_WRITE_DOCS=1` it is written into it.
+    #[test]
+    fn the_docs_hold_the_table() {
+        let path = docs().join("reference/metrics.md");
+        let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
+        for family in FAMILIES {
+            let kind = format!("{:?}", family.kind).to_lowercase();
+            let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+            table += &format!("| `{}` | {kind} | {} | {} |\n", family.name, labels.join(", "), family.help);
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let begin = text.find("| metric |").unwrap();
+        let end = text[begin..].find("\n\n").map_or(text.len(), |end| begin + end + 1);
+        if std::env::var_os("VRAMLINE_WRITE_DOCS").is_some() {
+            fs::write(&path, format!("{}{table}{}", &text[..begin], &text[end..])).unwrap();
+            return;
+        }
+        assert_eq!(&text[begin..end], table, "run this test with VRAMLINE_WRITE_DOCS=1");
+    }
+
+    /// Names of metrics in a text, each with the names of the labels that select or describe it.
+    fn used(text: &str) -> BTreeSet<(String, Vec<String>)> {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let mut found = BTreeSet::new();
+        for (at, _) in text.match_indices("vramline_").chain(text.match_indices("hw_gpu_")) {
+            if at > 0 && is_part(text.as_bytes()[at - 1]) {
+                continue;
+            }
+            let rest = &text[at..];
+            let (name, after) =
+                rest.split_at(rest.bytes().position(|byte| !is_part(byte)).unwrap_or(rest.len()));
+            let selector = after.strip_prefix('{').and_then(|after| after.split_once('}'));
+            let labels = selector.map_or("", |(selector, _)| selector).split(',');
+            let label = |part: &str| part.split(['=', '!']).next().unwrap().trim().to_owned();
+            found.insert((name.to_owned(), labels.map(label).filter(|label| !label.is_empty()).collect()));
+        }
+        found
+    }
+
+    /// No dashboard, rule or example asks for what the exporter never writes.
+    #[test]
+    fn what_is_shipped_uses_metrics_that_exist() {
+        let pages =
+            ["how-to/monitoring.md", "reference/metrics.md"].map(|page| docs().join(page)).into_iter();
+        let shipped = fs::read_dir(docs().join("monitoring")).unwrap().map(|entry| entry.unwrap().path());
+        for path in pages.chain(shipped) {
+            // In JSON, quotes within an expression are escaped.
+            let text = fs::read_to_string(&path).unwrap().replace("\\\"", "\"");
+            let used = used(&text);
+            assert!(!used.is_empty() || path.ends_with("prometheus.yml"), "{}", path.display());
+            for (name, labels) in used {
+                let family = FAMILIES.iter().find(|family| family.name == name);
+                let family = family.unwrap_or_else(|| panic!("{} names {name}", path.display()));
+                for label in labels {
+                    let is_known = family.labels.contains(&label.as_str());
+                    assert!(is_known, "{}: {name} has no label {label}", path.display());
+                }
+            }
+        }
+        assert_eq!(used("x_vramline_a vramline_b{c=\"1\", d!~\"2\"}[5m]").len(), 1);
     }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use vramline::analysis::top::{JobSummary, ProcessUse, TopAnalysis};
 use vramline::recording::folder::SUFFIX;
+use vramline::recording::identity::{Launcher, TaskRole};
 use vramline::recording::manifest::Exit;
 use vramline::recording::running::State;
 use vramline::units::{Bytes, Nanos};
@@ -23,7 +24,7 @@ pub(crate) use text::{Format, Series};
 /// Makes series of what is seen, again and again.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// The labels of jobs, by their recordings.
+    /// The labels of jobs that nobody named, by their recordings.
     jobs: Distinct<PathBuf>,
     /// The labels of pools, by recording, process, device and the framework's name.
     pools: Distinct<(PathBuf, u32, String, String)>,
@@ -39,37 +40,30 @@ impl Metrics {
         let mut series = Series::new();
         let host = seen.host.as_str();
         machine(&mut series, seen);
-        let labels: Vec<String> =
-            seen.jobs.iter().map(|job| self.jobs.label(&job.path, "", &name_of(&job.path))).collect();
-        for (number, (job, label)) in seen.jobs.iter().zip(&labels).enumerate() {
-            job_series(&mut series, host, label, job);
-            // The error of a process says more than the exit code that follows from it.
-            let mut processes = seen.processes.iter().filter(|process| process.job == Some(number));
-            if processes.all(|process| process.failure.is_none()) {
-                exit_series(&mut series, host, label, job);
-            }
+        let labels: Vec<String> = seen.jobs.iter().map(|job| self.label(job)).collect();
+        // Several recordings may be parts of one job: one for each rank, or for each attempt.
+        let mut jobs: BTreeMap<&str, JobParts<'_>> = BTreeMap::new();
+        for (job, label) in seen.jobs.iter().zip(&labels) {
+            jobs.entry(label).or_default().recordings.push(job);
         }
-        let mut ranks: BTreeMap<(usize, Option<u64>), Vec<&ProcessUse>> = BTreeMap::new();
         for process in &seen.processes {
-            let Some((job, label)) =
-                process.job.and_then(|job| Some((seen.jobs.get(job)?, labels.get(job)?)))
-            else {
-                continue;
-            };
+            let Some(number) = process.job else { continue };
+            let (Some(job), Some(label)) = (seen.jobs.get(number), labels.get(number)) else { continue };
             if process.is_running_here && !process.pool.is_empty() {
-                let rank = rank_of(process.rank);
+                let rank = text_of(process.rank);
                 let key = (job.path.clone(), process.pid, process.device.clone(), process.pool.clone());
                 let scope = format!("{label}\n{rank}\n{}", process.device);
                 let pool = self.pools.label(&key, &scope, &process.pool);
                 pool_series(&mut series, [host, &process.device, label, &rank, &pool], process);
             }
-            if let Some(job) = process.job {
-                ranks.entry((job, process.rank)).or_default().push(process);
+            if let Some(parts) = jobs.get_mut(label.as_str()) {
+                parts.ranks.entry(process.rank).or_default().push(process);
             }
         }
-        for ((job, rank), processes) in &ranks {
-            if let Some(label) = labels.get(*job) {
-                rank_series(&mut series, [host, label, &rank_of(*rank)], processes);
+        for (label, parts) in &jobs {
+            job_series(&mut series, [host, label], parts);
+            for (rank, processes) in &parts.ranks {
+                rank_series(&mut series, [host, label, &text_of(*rank)], processes);
             }
         }
         self.jobs.forget_unused();
@@ -77,6 +71,19 @@ impl Metrics {
         series.add(Metric::LeftOut, &[host], series.left_out);
         series
     }
+
+    /// The label of a recording's job: the name that the user or the launcher gave it, else the name of the recording.
+    fn label(&mut self, job: &JobSummary) -> String {
+        let named = job.identity.job.clone();
+        named.unwrap_or_else(|| self.jobs.label(&job.path, "", &name_of(&job.path)))
+    }
+}
+
+/// A job of this machine.
+#[derive(Debug, Default)]
+struct JobParts<'a> {
+    recordings: Vec<&'a JobSummary>,
+    ranks: BTreeMap<Option<u64>, Vec<&'a ProcessUse>>,
 }
 
 /// The series of devices, of the driver and of the exporter itself.
@@ -84,6 +91,8 @@ fn machine(series: &mut Series, seen: &TopAnalysis) {
     let host = seen.host.as_str();
     series.add(Metric::Build, &[env!("CARGO_PKG_VERSION")], 1);
     series.add(Metric::Recordings, &[host], seen.jobs.len());
+    let unreadable = seen.jobs.iter().filter(|job| !job.is_complete).count();
+    series.add(Metric::Unreadable, &[host], unreadable);
     series.add(Metric::DriverUp, &[host], u8::from(seen.driver.is_ok()));
     if let Ok(driver) = &seen.driver {
         series.add(Metric::DriverAge, &[host], seconds(driver.age));
@@ -110,29 +119,40 @@ fn machine(series: &mut Series, seen: &TopAnalysis) {
     }
 }
 
-fn job_series(series: &mut Series, host: &str, label: &str, job: &JobSummary) {
-    let labels = [host, label];
+fn job_series(series: &mut Series, labels: [&str; 2], parts: &JobParts<'_>) {
+    let [host, label] = labels;
+    let states = || parts.recordings.iter().map(|job| job.state);
     // Whether a job of another machine runs is not known here.
-    let is_running = match job.state {
-        State::Running => Some(1),
-        State::Ended(_) | State::Gone => Some(0),
-        State::Elsewhere => None,
-    };
-    series.add_known(Metric::JobRunning, &labels, is_running);
-    series.add_known(Metric::JobStart, &labels, job.began.map(seconds));
-    series.add_known(Metric::JobEnd, &labels, job.ended.map(seconds));
-    series.add(Metric::JobInfo, &[host, label, &job.path.to_string_lossy()], 1);
+    let is_known = states().any(|state| state != State::Elsewhere);
+    let is_running = states().any(|state| state == State::Running);
+    series.add_known(Metric::JobRunning, &labels, is_known.then_some(u8::from(is_running)));
+    let begin = parts.recordings.iter().filter_map(|job| job.began).min();
+    series.add_known(Metric::JobStart, &labels, begin.map(seconds));
+    let end = parts.recordings.iter().filter_map(|job| job.ended).max();
+    series.add_known(Metric::JobEnd, &labels, end.filter(|_| !is_running).map(seconds));
+    for job in &parts.recordings {
+        let named = job.identity.labels.iter().map(|(name, value)| format!("{name}={value}"));
+        let named: Vec<String> = named.collect();
+        let info = [host, label, &job.path.to_string_lossy(), &named.join(", ")];
+        series.add(Metric::JobInfo, &info, 1);
+    }
+    // The error of a process says more than the exit code that follows from it.
+    if parts.ranks.values().flatten().any(|process| process.failure.is_some()) {
+        return;
+    }
+    for reason in ["exit_code", "signal"] {
+        let failed = parts.recordings.iter().filter(|job| exit_reason(job.state) == Some(reason));
+        let last = failed.filter_map(|job| job.ended).max();
+        series.add_known(Metric::JobFailure, &[host, label, "", reason], last.map(seconds));
+    }
 }
 
-/// The failure of a job of which only the exit is known.
-fn exit_series(series: &mut Series, host: &str, label: &str, job: &JobSummary) {
-    let reason = match job.state.exit() {
-        Some(Exit::Code(0)) | None => None,
-        Some(Exit::Code(_)) => Some("exit_code"),
-        Some(Exit::Signal(_)) => Some("signal"),
-    };
-    if let Some((reason, at)) = reason.zip(job.ended) {
-        series.add(Metric::JobFailure, &[host, label, "", reason], seconds(at));
+/// How a job failed, as far as its exit shows.
+fn exit_reason(state: State) -> Option<&'static str> {
+    match state.exit()? {
+        Exit::Code(0) => None,
+        Exit::Code(_) => Some("exit_code"),
+        Exit::Signal(_) => Some("signal"),
     }
 }
 
@@ -157,13 +177,33 @@ fn rank_series(series: &mut Series, labels: [&str; 3], processes: &[&ProcessUse]
         series.add_known(Metric::Step, &labels, newest.map(|step| step.number));
         series.add_known(Metric::StepDuration, &labels, newest.map(|step| seconds(step.duration)));
         series.add_known(Metric::Steps, &labels, furthest.steps_seen);
+        rank_info(series, labels, furthest);
     }
     for (is_out_of_memory, reason) in [(true, "out_of_memory"), (false, "exception")] {
         let failures = processes.iter().filter_map(|process| process.failure);
-        let last = failures.filter(|failure| failure.is_out_of_memory == is_out_of_memory).map(|failure| failure.at);
+        let last =
+            failures.filter(|failure| failure.is_out_of_memory == is_out_of_memory).map(|failure| failure.at);
         let [host, job, rank] = labels;
         series.add_known(Metric::JobFailure, &[host, job, rank, reason], last.max().map(seconds));
     }
+}
+
+fn rank_info(series: &mut Series, [host, job, rank]: [&str; 3], process: &ProcessUse) {
+    let identity = &process.identity;
+    let framework = process.framework.as_ref().map(|of| format!("{} {}", of.name, of.version));
+    let info = [
+        host,
+        job,
+        rank,
+        &text_of(identity.local_rank),
+        &text_of(identity.node_rank),
+        &text_of(identity.world_size),
+        &text_of(identity.attempt),
+        identity.role.map_or("", TaskRole::word),
+        identity.launcher.map_or("", Launcher::word),
+        framework.as_deref().unwrap_or_default().trim_end(),
+    ];
+    series.add(Metric::RankInfo, &info, 1);
 }
 
 /// The name of a recording: that of its folder, without the ending.
@@ -172,8 +212,9 @@ fn name_of(path: &Path) -> String {
     name.strip_suffix(SUFFIX).unwrap_or(&name).to_owned()
 }
 
-fn rank_of(rank: Option<u64>) -> String {
-    rank.map_or(String::new(), |rank| rank.to_string())
+/// A number as the value of a label; empty if it is unknown, which leaves the label out.
+fn text_of(number: Option<u64>) -> String {
+    number.map_or(String::new(), |number| number.to_string())
 }
 
 fn count(bytes: Bytes) -> u64 {

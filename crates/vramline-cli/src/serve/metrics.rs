@@ -87,7 +87,9 @@ impl MetricsServer {
                         let body = series.text(format).into_bytes();
                         answer(&Answer { status: 200, kind: format.content_type(), body });
                     }
-                    None => answer(&Answer::text(503, "Collecting the figures takes too long. Try again later.")),
+                    None => {
+                        answer(&Answer::text(503, "Collecting the figures takes too long. Try again later."))
+                    }
                 }
             }
             _ => answer(&Answer::text(404, "Not found. The figures are at /metrics.")),

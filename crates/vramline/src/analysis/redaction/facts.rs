@@ -287,7 +287,7 @@ impl Redaction {
     }
 
     /// Users choose the names of jobs and labels.
-    fn identity(&mut self, identity: &mut RankIdentity) {
+    pub(super) fn identity(&mut self, identity: &mut RankIdentity) {
         identity.job = identity.job.as_ref().map(|_| HIDDEN.to_owned());
         identity.host = identity.host.as_deref().map(|host| self.host(host));
         identity.run = identity.run.as_deref().map(|id| self.process_name(id));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::history::HeldPoints;
 use crate::recording::folder::ProcessId;
+use crate::recording::identity::RankIdentity;
 use crate::recording::live::News;
 use crate::recording::manifest::RunManifest;
 use crate::recording::reader::RecordedProcess;
@@ -219,6 +220,13 @@ impl LiveJob {
         })
     }
 
+    /// Which job it is a part of. A program that records itself tells it in its processes.
+    pub(super) fn identity(&self) -> RankIdentity {
+        let processes = self.processes.values().map(|process| &process.recorded.facts.identity);
+        let mut all = self.manifest.iter().map(|manifest| &manifest.identity).chain(processes);
+        all.find(|identity| identity.job.is_some()).cloned().unwrap_or_default()
+    }
+
     /// Its command line; empty where nobody told it.
     pub(super) fn command(&self) -> String {
         self.manifest.as_ref().map_or(String::new(), |manifest| manifest.command.join(" "))
@@ -294,5 +302,6 @@ impl LiveProcess {
 
 /// Whether the text of an error says that an allocation failed.
 fn is_out_of_memory(text: &str) -> bool {
-    source::read_failures_in(text.as_bytes(), Path::new("exception")).is_ok_and(|found| !found.list.is_empty())
+    source::read_failures_in(text.as_bytes(), Path::new("exception"))
+        .is_ok_and(|found| !found.list.is_empty())
 }

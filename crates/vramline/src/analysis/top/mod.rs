@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 use process::placed;
 
+use crate::recording::identity::RankIdentity;
 use crate::recording::rows::Moment;
 use crate::recording::running::State;
 use crate::source::driver::DriverError;
@@ -120,6 +121,8 @@ pub struct JobSummary {
     pub command: String,
     /// Whether it is still being written.
     pub state: State,
+    /// Which job it is a part of, as its launcher or one of its processes tells it.
+    pub identity: RankIdentity,
     /// Its machine.
     pub host: Option<String>,
     /// Its start, in Unix time.
@@ -130,6 +133,8 @@ pub struct JobSummary {
     pub processes: usize,
     /// Whether it has a trace, which shows roles.
     pub is_traced: bool,
+    /// Whether nothing of it was unreadable.
+    pub is_complete: bool,
 }
 
 impl From<&LiveJob> for JobSummary {
@@ -138,11 +143,13 @@ impl From<&LiveJob> for JobSummary {
             path: job.path.clone(),
             command: job.command(),
             state: job.state,
+            identity: job.identity(),
             host: job.manifest.as_ref().map(|manifest| manifest.host.clone()),
             began: job.manifest.as_ref().map(|manifest| manifest.clocks.begin.realtime_ns),
             ended: job.manifest.as_ref().and_then(|manifest| Some(manifest.clocks.end?.realtime_ns)),
             processes: job.processes.len(),
             is_traced: job.is_traced(),
+            is_complete: job.warnings.is_empty(),
         }
     }
 }

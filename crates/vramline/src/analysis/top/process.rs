@@ -4,6 +4,7 @@ use super::job::{LiveJob, LivePool, LiveProcess, LiveStep, ProcessFailure, Varia
 use super::sight::MachineSight;
 use crate::ledger::{BesidePool, HeldLine, PoolFigures, SourcedBytes, Teller};
 use crate::recording::folder::ProcessId;
+use crate::recording::identity::RankIdentity;
 use crate::recording::rows::HOST;
 use crate::recording::running::State;
 use crate::units::{Bytes, Nanos};
@@ -23,6 +24,8 @@ pub struct ProcessUse {
     pub job: Option<usize>,
     /// Its rank in a distributed job.
     pub rank: Option<u64>,
+    /// What else is known of its place in the job.
+    pub identity: RankIdentity,
     /// Its command line; empty where it is not to be seen from here.
     pub command: String,
     /// The framework that holds the memory.
@@ -146,7 +149,8 @@ impl PlacedProcess<'_> {
             pool: self.pool.map_or(String::new(), |(name, _)| name.to_owned()),
             is_running_here: job.is_some_and(|job| self.runs(job)),
             job: Some(self.job),
-            rank: process.recorded.facts.rank,
+            rank: process.recorded.facts.identity.rank.or(process.recorded.facts.rank),
+            identity: process.recorded.facts.identity.clone(),
             command: command.unwrap_or_default(),
             framework: framework.map(|(name, version)| ProcessFramework {
                 name: name.to_owned(),
