@@ -24,13 +24,14 @@ VENV := .venv
 OLDER := .venv-2.15
 INTEGRATIONS := .venv-integrations
 RELEASE := .venv-release
+PROMETHEUS := $(abspath target/prometheus/usr/bin)
 INSTALL := -m pip install -q --disable-pip-version-check
 
 # The package brings the binary along: what the tests run is what users install.
 BINARY := $(VENV)/bin/vramline
 export VRAMLINE_BIN := $(abspath $(BINARY))
 
-.PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations \
+.PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations prometheus \
   dist test-dist \
   doc docs web browser screenshots bench proof gpu-proof gpu-owners gpu-beside fuzz fmt clean
 
@@ -107,9 +108,16 @@ test-python: package browser
 	$(VENV)/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/python
 
 # For packages that are large or take long to start. Each test there says why it is not in the everyday suite.
-test-integrations: build $(INTEGRATIONS)/.installed
+test-integrations: build prometheus $(INTEGRATIONS)/.installed
 	$(INTEGRATIONS)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
-	VRAMLINE_BIN=$(abspath $(INTEGRATIONS))/bin/vramline $(INTEGRATIONS)/bin/python -m pytest -q tests/integrations
+	PATH="$$PATH:$(PROMETHEUS)" VRAMLINE_BIN=$(abspath $(INTEGRATIONS))/bin/vramline \
+	  $(INTEGRATIONS)/bin/python -m pytest -q tests/integrations
+
+# For the test of the exporter, which is skipped without it. Debian's package is unpacked, not installed: that would start a server.
+prometheus:
+	@command -v promtool >/dev/null || [ -x $(PROMETHEUS)/promtool ] || { mkdir -p target/prometheus && cd target/prometheus \
+	  && { apt-get download -q prometheus || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get download -q prometheus; }; } \
+	  && dpkg-deb -x prometheus_*.deb .; } || echo "no Prometheus: the exporter is not tested with it"
 
 # The wheel is made from the source archive, which so is known to build. Each crate that others may use is packaged and built from
 # its package, into target/package.

@@ -23,7 +23,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 # Assertions of the helper explain themselves like those of the tests.
-pytest.register_assert_rewrite("xplane_truth", "layers_truth")
+pytest.register_assert_rewrite("xplane_truth", "layers_truth", "exposition")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ABSENT = Path(__file__).parent / "absent"

@@ -1,4 +1,4 @@
-//! Reads the driver, the kernel and the recordings of running jobs repeatedly, for `vramline top`.
+//! Reads the driver, the kernel and the recordings of running jobs repeatedly, for `vramline top` and `vramline exporter`.
 //!
 //! A separate thread calls the driver. If the driver hangs, its last answer stays, with its age, and everything else continues. A
 //! recording is read on from the last position, so an update costs only what is new.
@@ -10,7 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use vramline::analysis::doctor::DeviceLook;
 use vramline::analysis::redaction::Redaction;
-use vramline::analysis::top::{DeviceHistory, DriverSight, LiveJob, MachineSight, SeenProcess, top};
+use vramline::analysis::top::{
+    DeviceHistory, DriverSight, LiveJob, MachineSight, SeenProcess, TopAnalysis, top,
+};
 use vramline::recording::folder::{self, ProcessId};
 use vramline::recording::live::Live;
 use vramline::recording::manifest::RunManifest;
@@ -36,8 +38,12 @@ const SEARCH: Duration = Duration::from_secs(2);
 const DISTANCE: u32 = 20;
 /// Shortest time between two requests for the list of processes.
 const SLOW_LANE: Duration = Duration::from_secs(1);
+/// Time after which a driver whose devices all fail is opened again. It may have been updated or reset.
+const REOPEN: Duration = Duration::from_secs(60);
 /// Number of bytes that one update reads from a recording at most.
 const MAX_BYTES_PER_LOOK: u64 = 64 << 20;
+/// Longest wait for an answer of the driver that was asked for now.
+const PATIENCE_ON_DEMAND: Duration = Duration::from_secs(2);
 /// Time that an ended job stays on the screen.
 const AFTERGLOW: Duration = Duration::from_secs(60);
 /// A recording of another machine counts as running if it was written to within this time.
@@ -64,6 +70,9 @@ pub(crate) struct Lookout {
     searched: Option<Instant>,
     commands: BTreeMap<u32, String>,
     driver: Arc<Answers>,
+    pace: Pace,
+    /// Time that an ended job is kept.
+    afterglow: Duration,
     history: DeviceHistory,
     /// Replaces private text.
     redaction: Option<Redaction>,
@@ -79,19 +88,44 @@ struct Followed {
     failed: Option<Warning>,
 }
 
+/// When the driver is called.
+#[derive(Clone, Copy, Debug)]
+enum Pace {
+    /// All the time, after this pause.
+    Every(Duration),
+    /// Once for each update. An update waits for it, but not forever.
+    OnDemand,
+}
+
 /// The newest answer of the driver.
 #[derive(Default)]
 struct Answers {
-    newest: Mutex<Option<(Instant, Result<DriverSight, DriverError>)>>,
-    is_there: Condvar,
+    newest: Mutex<Newest>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Newest {
+    answer: Option<(Instant, Result<DriverSight, DriverError>)>,
+    /// Whether an update waits for a newer one.
+    is_wanted: bool,
 }
 
 impl Lookout {
     /// Starts to call the driver, `rate` times a second.
     pub(crate) fn new(paths: &[PathBuf], rate: f64, redaction: Option<Redaction>) -> Lookout {
+        let pace = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(SLOW_LANE);
+        Lookout::at_pace(paths, Pace::Every(pace), AFTERGLOW, redaction)
+    }
+
+    /// Calls the driver for each update only, so that nothing is done while nobody asks. Keeps ended jobs for `afterglow`.
+    pub(crate) fn on_demand(paths: &[PathBuf], afterglow: Duration, redaction: Option<Redaction>) -> Lookout {
+        Lookout::at_pace(paths, Pace::OnDemand, afterglow, redaction)
+    }
+
+    fn at_pace(paths: &[PathBuf], pace: Pace, afterglow: Duration, redaction: Option<Redaction>) -> Lookout {
         let driver = Arc::new(Answers::default());
         let answers = Arc::clone(&driver);
-        let pace = Duration::try_from_secs_f64(1.0 / rate).unwrap_or(SLOW_LANE);
         // If the driver hangs, the thread is abandoned.
         bug::detach(move || ask(&answers, pace));
         let (named, mut folders): (Vec<PathBuf>, Vec<PathBuf>) =
@@ -108,6 +142,8 @@ impl Lookout {
             searched: None,
             commands: BTreeMap::new(),
             driver,
+            pace,
+            afterglow,
             history: DeviceHistory::default(),
             redaction,
         }
@@ -115,6 +151,12 @@ impl Lookout {
 
     /// Makes one update. With `is_all`, reads the recordings to their end, however long that takes.
     pub(crate) fn look(&mut self, is_all: bool) -> Look {
+        let analysis = self.analysis(is_all);
+        Look { now: analysis.now, document: Top::from(&analysis), history: self.history.clone() }
+    }
+
+    /// The same as facts.
+    pub(crate) fn analysis(&mut self, is_all: bool) -> TopAnalysis {
         if self.searched.is_none_or(|searched| searched.elapsed() >= SEARCH) {
             self.search();
             self.searched = Some(Instant::now());
@@ -123,16 +165,15 @@ impl Lookout {
         for followed in self.followed.values_mut() {
             followed.read(is_all);
         }
+        let afterglow = self.afterglow;
         let is_in_sight = |followed: &Followed| {
             let is_there = followed.failed.is_none() || followed.live.path().exists();
-            followed.is_named || (is_there && followed.ended.is_none_or(|ended| ended.elapsed() < AFTERGLOW))
+            followed.is_named || (is_there && followed.ended.is_none_or(|ended| ended.elapsed() < afterglow))
         };
         self.followed.retain(|_, followed| is_in_sight(followed));
         let mut jobs = Vec::new();
-        let mut failed = Vec::new();
         let mut keys = Vec::new();
         for (path, followed) in &mut self.followed {
-            failed.extend(followed.failed.clone());
             jobs.push(std::mem::replace(&mut followed.job, LiveJob::new(PathBuf::new())));
             keys.push(path.clone());
         }
@@ -146,28 +187,34 @@ impl Lookout {
             jobs: &jobs,
         };
         let mut analysis = top(&sight);
-        analysis.warnings.extend(failed);
         self.history.take(now, &analysis, &jobs);
         if let Some(redaction) = &mut self.redaction {
             redaction.top(&mut analysis);
         }
-        let document = Top::from(&analysis);
         for (path, job) in keys.iter().zip(jobs) {
             if let Some(followed) = self.followed.get_mut(path) {
                 followed.job = job;
             }
         }
-        Look { now, document, history: self.history.clone() }
+        analysis
     }
 
     fn asked(&self) -> Result<DriverSight, DriverError> {
-        let newest = self.driver.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut newest = self.driver.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut patience = PATIENCE;
+        if matches!(self.pace, Pace::OnDemand) {
+            newest.is_wanted = true;
+            self.driver.changed.notify_all();
+            if newest.answer.is_some() {
+                patience = PATIENCE_ON_DEMAND;
+            }
+        }
         let (newest, _) = self
             .driver
-            .is_there
-            .wait_timeout_while(newest, PATIENCE, |newest| newest.is_none())
+            .changed
+            .wait_timeout_while(newest, patience, |newest| newest.is_wanted || newest.answer.is_none())
             .unwrap_or_else(PoisonError::into_inner);
-        match &*newest {
+        match &newest.answer {
             None => Err(DriverError::Failed {
                 detail: "it does not answer; look for Xid errors in the kernel log (dmesg)".to_owned(),
             }),
@@ -182,7 +229,9 @@ impl Lookout {
     /// Searches for new recordings, and for the processes that write the known ones.
     fn search(&mut self) {
         let all = procfs::processes();
-        self.commands = all.iter().map(|seen| (seen.pid, seen.command.clone())).collect();
+        if !matches!(self.pace, Pace::OnDemand) {
+            self.commands = all.iter().map(|seen| (seen.pid, seen.command.clone())).collect();
+        }
         let found = self.processes.look(&all);
         for followed in self.followed.values_mut() {
             followed.pids.clear();
@@ -200,7 +249,10 @@ impl Lookout {
             let is_ours = |path: &PathBuf| path.to_string_lossy().ends_with(folder::SUFFIX);
             for path in entries.map(|entry| entry.path()).filter(is_ours) {
                 if !self.passed.contains(&path) && is_recording(&path) {
-                    if is_written(&path) {
+                    // A job may begin and end between two updates on demand.
+                    let is_recent =
+                        matches!(self.pace, Pace::OnDemand) && has_ended_within(&path, self.afterglow);
+                    if is_recent || is_written(&path) {
                         self.follow(&path, false);
                     } else {
                         self.passed.insert(path);
@@ -226,15 +278,19 @@ impl Lookout {
         Some(followed)
     }
 
-    /// What the kernel reports about the shown processes.
+    /// What the kernel reports about the shown processes; for figures on demand, nothing about those that are not recorded.
     fn seen(
         &self,
         driver: &Result<DriverSight, DriverError>,
         jobs: &[LiveJob],
     ) -> BTreeMap<u32, SeenProcess> {
-        let devices = driver.iter().flat_map(|driver| &driver.devices);
+        let is_lean = matches!(self.pace, Pace::OnDemand);
+        let devices = driver.iter().filter(|_| !is_lean).flat_map(|driver| &driver.devices);
         let listed = devices.flat_map(|device| device.seen_here.iter().copied());
         let command = |pid: u32| {
+            if is_lean {
+                return String::new();
+            }
             let words = procfs::command_line(pid);
             if words.is_empty() {
                 self.commands.get(&pid).cloned().unwrap_or_default()
@@ -256,10 +312,7 @@ impl Lookout {
 
 impl Followed {
     fn read(&mut self, is_all: bool) {
-        if self.failed.is_some() {
-            return;
-        }
-        loop {
+        while self.failed.is_none() {
             let job = &mut self.job;
             match self.live.look(MAX_BYTES_PER_LOOK, &mut |news| job.take(news)) {
                 Ok(true) if is_all => {}
@@ -267,11 +320,10 @@ impl Followed {
                 Err(error) => {
                     let hint = error.hint().to_owned();
                     self.failed = Some(Warning { code: "unreadable", text: error.to_string(), hint });
-                    break;
                 }
             }
         }
-        self.job.warnings = self.live.warnings.as_slice().to_vec();
+        self.job.warnings = self.live.warnings.as_slice().iter().chain(&self.failed).cloned().collect();
         let own = ProcessId::new(&folder::host_name(), 0, 0);
         let ids: Vec<ProcessId> = self.job.ids().cloned().collect();
         let is_there = |id: &&ProcessId| {
@@ -307,16 +359,52 @@ fn is_written(path: &Path) -> bool {
     }
 }
 
+/// Whether the job of a recording has ended, and not long ago.
+fn has_ended_within(path: &Path, time: Duration) -> bool {
+    let manifest = RunManifest::read(path).ok();
+    let end = manifest.and_then(|manifest| Some(manifest.clocks.end?.realtime_ns));
+    end.is_some_and(|end| {
+        Moment::now().wall.saturating_sub(end.0) < i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+    })
+}
+
 /// Calls the driver forever.
-fn ask(answers: &Answers, pace: Duration) {
+fn ask(answers: &Answers, pace: Pace) {
     let tell = |answer: Result<DriverSight, DriverError>| {
-        *answers.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), answer));
-        answers.is_there.notify_all();
+        let mut newest = answers.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        (newest.answer, newest.is_wanted) = (Some((Instant::now(), answer)), false);
+        answers.changed.notify_all();
     };
-    let mut probe = match Probe::open(driver::open) {
-        Ok(probe) => probe,
-        Err(error) => return tell(Err(error)),
+    let rest = |took: Duration| match pace {
+        Pace::Every(pause) => std::thread::sleep(pause.max(took * DISTANCE)),
+        Pace::OnDemand => {
+            let newest = answers.newest.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(answers.changed.wait_while(newest, |newest| !newest.is_wanted));
+        }
     };
+    loop {
+        match Probe::open(driver::open) {
+            Ok(mut probe) => follow_driver(&mut probe, pace, &tell, &rest),
+            Err(error) => {
+                tell(Err(error));
+                // `top` has said so, and is short-lived.
+                if matches!(pace, Pace::Every(_)) {
+                    return;
+                }
+                rest(Duration::ZERO);
+            }
+        }
+    }
+}
+
+/// Calls an open driver, until it should be opened again because none of its devices answers any more.
+fn follow_driver(
+    probe: &mut Probe,
+    pace: Pace,
+    tell: &impl Fn(Result<DriverSight, DriverError>),
+    rest: &impl Fn(Duration),
+) {
+    let opened = Instant::now();
     let facts = probe.devices().to_vec();
     let mut lists: Vec<Result<Vec<_>, DriverError>> = Vec::new();
     let mut next_list = Instant::now();
@@ -327,7 +415,8 @@ fn ask(answers: &Answers, pace: Duration) {
         if next_list <= begin {
             let begin = Instant::now();
             lists = (0..facts.len()).map(|at| probe.processes(at)).collect();
-            next_list = begin + SLOW_LANE.max(begin.elapsed() * DISTANCE).max(pace);
+            let pause = if let Pace::Every(pause) = pace { pause } else { Duration::ZERO };
+            next_list = begin + SLOW_LANE.max(begin.elapsed() * DISTANCE).max(pause);
         }
         let look = |((facts, memory), processes): ((&_, _), &Result<Vec<_>, DriverError>)| {
             let pids = processes
@@ -337,8 +426,12 @@ fn ask(answers: &Answers, pace: Duration) {
             let seen_here = pids.filter(|&pid| procfs::process(pid).is_some()).collect();
             DeviceLook { facts: Clone::clone(facts), memory, processes: processes.clone(), seen_here }
         };
+        let is_lost = !memory.is_empty() && memory.iter().all(Result::is_err);
         let devices = facts.iter().zip(memory).zip(&lists).map(look).collect();
         tell(Ok(DriverSight { library: probe.library().clone(), devices, age_ns: Nanos(0) }));
-        std::thread::sleep(pace.max(took * DISTANCE));
+        rest(took);
+        if is_lost && matches!(pace, Pace::OnDemand) && opened.elapsed() > REOPEN {
+            return;
+        }
     }
 }

@@ -8,6 +8,7 @@ mod export;
 mod input;
 mod launch;
 mod lookout;
+mod metrics;
 mod output;
 mod page;
 mod printer;

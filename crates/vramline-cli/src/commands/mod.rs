@@ -5,6 +5,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod export;
+mod exporter;
 mod gather;
 mod man;
 mod oom;
@@ -85,6 +86,7 @@ verbs! {
     export: Export(ExportArgs),
     gather: Gather(GatherArgs),
     top: Top(TopArgs),
+    exporter: Exporter(ExporterArgs),
     doctor: Doctor(DoctorArgs),
     demo: Demo(DemoArgs),
     unpickle: Unpickle(UnpickleArgs),

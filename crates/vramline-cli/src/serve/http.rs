@@ -1,4 +1,4 @@
-//! The part of HTTP/1.1 that the page needs: one request per connection, GET and HEAD, no body.
+//! The part of HTTP/1.1 that the servers need: one request per connection, GET and HEAD, no body.
 //!
 //! A client may send anything at any speed. The length and the duration of a request are limited, and malformed requests are refused.
 //! Paths are compared without decoding, so nothing can hide in them.
@@ -22,6 +22,8 @@ pub(super) struct Request {
     pub(super) path: String,
     pub(super) query: String,
     pub(super) host: Option<String>,
+    pub(super) accept: Option<String>,
+    pub(super) authorization: Option<String>,
 }
 
 /// Why there is no request.
@@ -75,22 +77,42 @@ fn request(head: &[u8]) -> Result<Request, Refused> {
     let mut lines = head.split(|&byte| byte == b'\n');
     let (is_head, target) = request_line(lines.next().unwrap_or_default())?;
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let mut request = Request { is_head, path: path.to_owned(), query: query.to_owned(), host: None };
+    let mut request = Request {
+        is_head,
+        path: path.to_owned(),
+        query: query.to_owned(),
+        host: None,
+        accept: None,
+        authorization: None,
+    };
     for line in lines {
         let line = std::str::from_utf8(line).map_err(|_| Refused::With(400))?;
         let (name, value) = line.split_once(':').ok_or(Refused::With(400))?;
         let value = value.trim();
         let is = |other: &str| name.eq_ignore_ascii_case(other);
         if is("host") {
-            // With two of them, a proxy and this server could use different ones.
-            if request.host.replace(value.to_owned()).is_some() {
-                return Err(Refused::With(400));
+            once(&mut request.host, value)?;
+        } else if is("authorization") {
+            once(&mut request.authorization, value)?;
+        } else if is("accept") {
+            // Several are one list.
+            match &mut request.accept {
+                Some(list) => *list = format!("{list},{value}"),
+                none => *none = Some(value.to_owned()),
             }
         } else if is("transfer-encoding") || (is("content-length") && value != "0") {
             return Err(Refused::With(413));
         }
     }
     Ok(request)
+}
+
+/// Takes a header that must not be there twice: a proxy and this server could use different ones.
+fn once(field: &mut Option<String>, value: &str) -> Result<(), Refused> {
+    match field.replace(value.to_owned()) {
+        Some(_) => Err(Refused::With(400)),
+        None => Ok(()),
+    }
 }
 
 /// Whether only the head of the answer is wanted, and the requested path.
@@ -138,6 +160,7 @@ fn head(status: u16, kind: &str, length: Option<usize>, policy: &str) -> String 
     let words = match status {
         200 => "OK",
         400 => "Bad Request",
+        401 => "Unauthorized",
         404 => "Not Found",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
@@ -150,7 +173,11 @@ fn head(status: u16, kind: &str, length: Option<usize>, policy: &str) -> String 
         _ => "Error",
     };
     let length = length.map_or(String::new(), |length| format!("Content-Length: {length}\r\n"));
-    let allow = if status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
+    let allow = match status {
+        401 => "WWW-Authenticate: Bearer\r\n",
+        405 => "Allow: GET, HEAD\r\n",
+        _ => "",
+    };
     format!(
         "HTTP/1.1 {status} {words}\r\nContent-Type: {kind}\r\n{length}{allow}Connection: close\r\nCache-Control: no-store\r\n\
          Content-Security-Policy: {policy}\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\nReferrer-Policy: no-referrer\r\n\
@@ -229,7 +256,9 @@ mod tests {
         assert_eq!((good.path.as_str(), good.query.as_str()), ("/a/tile", "x=1"));
         assert_eq!(good.host.as_deref(), Some("localhost:1"));
         assert!(request(b"HEAD / HTTP/1.0\r").is_ok_and(|request| request.is_head));
-        let cases: [(&[u8], u16); 9] = [
+        let two = request(b"GET / HTTP/1.1\r\nAccept: a\r\naccept: b\r\nAuthorization: Bearer x").unwrap();
+        assert_eq!((two.accept.as_deref(), two.authorization.as_deref()), (Some("a,b"), Some("Bearer x")));
+        let cases: [(&[u8], u16); 10] = [
             (b"POST / HTTP/1.1\r", 405),
             (b"get / HTTP/1.1\r", 400),
             (b"GET / HTTP/2\r", 400),
@@ -238,6 +267,7 @@ mod tests {
             (b"GET /\xff HTTP/1.1\r", 400),
             (b"GET  / HTTP/1.1\r", 400),
             (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b", 400),
+            (b"GET / HTTP/1.1\r\nAuthorization: a\r\nAuthorization: b", 400),
             (b"GET / HTTP/1.1\r\nContent-Length: 3", 413),
         ];
         for (head, status) in cases {

@@ -1,18 +1,20 @@
-//! Serves the report as a page on this machine: exact when zoomed in, and live while a run is recorded.
+//! Serves the report as a page on this machine: exact when zoomed in, and live while a run is recorded. `metrics` serves live figures.
 //!
 //! The server answers requests whose path contains its token and whose host is a name of this machine. So a foreign page whose host name
 //! points to this address is refused. There are a few fixed resources; no path of a request reaches the file system. Connections,
 //! lengths, times and open pages are limited.
 
 mod http;
+mod listen;
+pub(crate) mod metrics;
 mod patch;
 mod subject;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -23,55 +25,22 @@ use vramline::view::tile::{moment_json, window_json};
 use crate::exit::Failure;
 use crate::input::Input;
 use crate::{bug, page};
-use http::{Answer, NOTHING, Refused, Request};
+use http::{Answer, NOTHING, Request};
+use listen::{Gate, Listener};
 use subject::{Standing, Subject};
 
-/// Number of connections at a time; others wait.
-const CONNECTIONS: usize = 256;
 /// Number of open pages that receive updates.
 const WATCHERS: usize = 32;
 /// Number of tiles computed at a time.
 const WORKERS: usize = 2;
-/// Stack size of a connection. Large data is on the heap.
-const STACK: usize = 512 << 10;
 /// Seconds without a change after which a page gets a sign of life.
 const HEARTBEAT: u32 = 10;
 
-/// Limits how many threads do the same work at a time.
-struct Gate {
-    free: Mutex<usize>,
-    freed: Condvar,
-}
-
-struct Pass<'a>(&'a Gate);
-
-impl Gate {
-    fn new(count: usize) -> Gate {
-        Gate { free: Mutex::new(count), freed: Condvar::new() }
-    }
-
-    fn enter(&self) -> Pass<'_> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = self.freed.wait_while(free, |free| *free == 0);
-        *free.unwrap_or_else(PoisonError::into_inner) -= 1;
-        Pass(self)
-    }
-}
-
-impl Drop for Pass<'_> {
-    fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.freed.notify_one();
-    }
-}
-
 /// A server with its address and its subject.
 pub(crate) struct Server {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Listener,
     token: String,
     subject: Subject,
-    connections: Gate,
     workers: Gate,
 }
 
@@ -86,23 +55,15 @@ impl Server {
     /// Binds the address and reads `path`. Port 0 means any free port.
     pub(crate) fn open(path: &Path, host: IpAddr, port: u16, input: Input) -> Result<Server, NoServer> {
         // First, so that an error in the address does not have to wait for a long read.
-        let listener = TcpListener::bind((host, port)).map_err(NoServer::Address)?;
-        let address = listener.local_addr().map_err(NoServer::Address)?;
+        let listener = Listener::bind(SocketAddr::new(host, port)).map_err(NoServer::Address)?;
         let token = token().map_err(NoServer::Token)?;
         let subject = Subject::open(path, input).map_err(NoServer::Source)?;
-        let (connections, workers) = (Gate::new(CONNECTIONS), Gate::new(WORKERS));
-        Ok(Server { listener, address, token, subject, connections, workers })
+        Ok(Server { listener, token, subject, workers: Gate::new(WORKERS) })
     }
 
     /// The address for the browser.
     pub(crate) fn url(&self) -> String {
-        let host = match self.address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => host_name(),
-            IpAddr::V6(ip) if ip.is_unspecified() => host_name(),
-            IpAddr::V6(ip) => format!("[{ip}]"),
-            IpAddr::V4(ip) => ip.to_string(),
-        };
-        format!("http://{host}:{}/{}/", self.address.port(), self.token)
+        format!("{}/{}/", self.listener.url(), self.token)
     }
 
     pub(crate) fn is_going(&self) -> bool {
@@ -114,41 +75,12 @@ impl Server {
         let server = Arc::new(self);
         let watched = Arc::clone(&server);
         bug::detach(move || watched.subject.watch());
-        bug::detach(move || server.accept());
-    }
-
-    fn accept(self: Arc<Server>) {
-        loop {
-            let pass = self.connections.enter();
-            let Ok((stream, _)) = self.listener.accept() else {
-                // Too many open files: try again later.
-                std::thread::sleep(Duration::from_millis(50));
-                continue;
-            };
-            // Released by the thread, or below if no thread can be started.
-            std::mem::forget(pass);
-            let server = Arc::clone(&self);
-            let work = move || {
-                let _pass = Pass(&server.connections);
-                bug::or_exit(|| server.serve(&stream));
-            };
-            if std::thread::Builder::new().stack_size(STACK).spawn(work).is_err() {
-                drop(Pass(&self.connections));
-            }
-        }
+        bug::detach(move || server.listener.accept(&server, Server::serve));
     }
 
     fn serve(&self, stream: &TcpStream) {
         bug::stumble("serve");
-        let _ = stream.set_nodelay(true);
-        let request = match http::read(stream) {
-            Ok(request) => request,
-            Err(Refused::Closed) => return,
-            Err(Refused::With(status)) => {
-                let answer = Answer::text(status, "This request is not supported.");
-                return http::answer(stream, &answer, NOTHING, false);
-            }
-        };
+        let Some(request) = listen::request(stream) else { return };
         let text = |status, text| http::answer(stream, &Answer::text(status, text), NOTHING, request.is_head);
         if !self.is_our_name(request.host.as_deref()) {
             return text(
@@ -181,7 +113,8 @@ impl Server {
     /// Whether the host of a request is a name of this machine. Another site's name may point here, and must be refused.
     fn is_our_name(&self, host: Option<&str>) -> bool {
         let Some(host) = host else { return false };
-        let port = self.address.port();
+        let address = self.listener.address;
+        let port = address.port();
         let name = match host.strip_suffix(&format!(":{port}")) {
             Some(name) => name,
             None if port == 80 => host,
@@ -190,8 +123,8 @@ impl Server {
         if name.eq_ignore_ascii_case("localhost") || name == "127.0.0.1" || name == "[::1]" {
             return true;
         }
-        if self.address.ip().is_loopback() {
-            return name.trim_matches(['[', ']']).parse() == Ok(self.address.ip());
+        if address.ip().is_loopback() {
+            return name.trim_matches(['[', ']']).parse() == Ok(address.ip());
         }
         // With --host: a numeric address and our own host name cannot belong to another site.
         name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case(&host_name())
@@ -200,10 +133,7 @@ impl Server {
     /// The name of the requested resource, if the token is right.
     fn asked_for<'a>(&self, request: &'a Request) -> Option<&'a str> {
         let (token, name) = request.path.strip_prefix('/')?.split_once('/')?;
-        let is_same = token.len() == self.token.len();
-        // Compared in constant time.
-        let differs = token.bytes().zip(self.token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
-        (is_same && differs == 0).then_some(name)
+        listen::is_same_secret(token, &self.token).then_some(name)
     }
 
     fn page(&self, stream: &TcpStream, request: &Request) {

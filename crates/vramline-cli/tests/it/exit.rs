@@ -191,6 +191,13 @@ fn ends_with(verb: &str, code_of_row: &str, folder: &Path) -> i32 {
             let is_ready = || std::fs::read_to_string(&out).is_ok_and(|text| text.contains("Ctrl-C"));
             interrupted(command, "-INT", is_ready)
         }
+        ("exporter", "0") => {
+            let mut command = vramline(&["exporter", "--listen", "0"], folder);
+            command.stdout(std::fs::File::create(&out).unwrap());
+            let is_ready = || std::fs::read_to_string(&out).is_ok_and(|text| text.contains("Ctrl-C"));
+            interrupted(command, "-INT", is_ready)
+        }
+        ("exporter", "2") => simple(&["exporter", "--listen", "0.0.0.0"]),
         ("export", "0") => simple(&["export", CNN, "--to", "csv", "-o", "-"]),
         ("export", "1") => simple(&["export", CNN, "--to", "csv", "-o", "/no/such/folder/file"]),
         ("export", "2") => simple(&["export", CNN]),

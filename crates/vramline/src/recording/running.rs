@@ -15,8 +15,9 @@ use super::manifest::{Exit, RunManifest};
 use super::reader::is_recording;
 use crate::source::procfs::{self, Seen};
 
-/// How often a process that has no recording is looked at again: it may open one later.
+/// How often a process that has no recording is looked at again: it may open one later. The longer it has none, the rarer.
 const AGAIN: Duration = Duration::from_secs(5);
+const AGAIN_AT_LAST: Duration = Duration::from_secs(30);
 
 /// A recording that processes of this machine write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +40,16 @@ struct Known {
     /// A process becomes another program when it starts one, and keeps its number.
     command: String,
     path: Option<PathBuf>,
+    since: Instant,
     looked: Instant,
+}
+
+impl Known {
+    /// Whether another look would hardly tell anything new.
+    fn is_fresh(&self, seen: &Seen) -> bool {
+        let wait = self.looked.duration_since(self.since).clamp(AGAIN, AGAIN_AT_LAST);
+        self.command == seen.command && (self.path.is_some() || self.looked.elapsed() < wait)
+    }
 }
 
 impl Lookout {
@@ -55,13 +65,15 @@ impl Lookout {
         let mut found: Vec<RunningRecording> = Vec::new();
         for seen in processes {
             let key = (seen.pid, seen.start);
-            let is_fresh = |known: &Known| {
-                known.command == seen.command && (known.path.is_some() || known.looked.elapsed() < AGAIN)
-            };
-            let entry = known.remove(&key).filter(is_fresh).unwrap_or_else(|| Known {
+            let before = known.remove(&key);
+            let now = Instant::now();
+            let is_same = |known: &&Known| known.command == seen.command;
+            let since = before.as_ref().filter(is_same).map_or(now, |known| known.since);
+            let entry = before.filter(|known| known.is_fresh(seen)).unwrap_or_else(|| Known {
                 command: seen.command.clone(),
                 path: self.recording_of(seen.pid),
-                looked: Instant::now(),
+                since,
+                looked: now,
             });
             if let Some(path) = &entry.path {
                 match found.iter_mut().find(|found| found.path == *path) {

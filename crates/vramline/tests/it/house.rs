@@ -197,6 +197,7 @@ const BINARY: Program = Program {
         &["variables", "exit", "bug", "output", "progress", "input"],
         &["launch"],
         &["lookout"],
+        &["metrics"],
         &["printer", "page", "answer", "tui", "serve", "export"],
         &["commands"],
         &["main"],

@@ -21,11 +21,14 @@ impl Redaction {
             job.path = self.path(&job.path);
             job.command = self.command_line(&job.command);
             job.host = job.host.as_deref().map(|host| self.host(host));
+            self.identity(&mut job.identity);
         }
         for process in &mut top.processes {
             process.command = self.command_line(&process.command);
             process.exception = process.exception.as_deref().map(|text| self.exception(text));
             process.device = self.shown_device(&process.device);
+            process.pool = self.shown_device(&process.pool);
+            self.identity(&mut process.identity);
             for line in &mut process.outside {
                 if !line.library.is_public() {
                     line.library.name = self.placeholder(Placeholder::Path, &line.library.name);

@@ -1,16 +1,18 @@
 //! What a running recording has told so far, bounded however long it runs.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::history::HeldPoints;
 use crate::recording::folder::ProcessId;
+use crate::recording::identity::RankIdentity;
 use crate::recording::live::News;
 use crate::recording::manifest::RunManifest;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Counters, Mark, RecordedMarkKind, Sample, Subject, TraceState};
 use crate::recording::running::State;
 use crate::snapshot::Role;
+use crate::source;
 use crate::trace::driver_holdings::DriverHoldings;
 use crate::trace::{Phase, recorded};
 use crate::units::{Bytes, Nanos};
@@ -54,8 +56,21 @@ pub(super) struct LiveProcess {
     /// When it last told anything, on the monotonic clock.
     pub(super) last: i64,
     pub(super) exception: Option<String>,
+    /// The error that ended it.
+    pub(super) failure: Option<ProcessFailure>,
+    /// Number of steps that it has ended, forgotten ones included.
+    pub(super) steps_seen: u64,
     has_ended: bool,
     is_traced: bool,
+}
+
+/// The error that ended a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessFailure {
+    /// Whether an allocation failed.
+    pub is_out_of_memory: bool,
+    /// When; Unix time.
+    pub at: Nanos,
 }
 
 /// The newest figures of a framework's pool, each as old as it is.
@@ -207,9 +222,18 @@ impl LiveJob {
             resident: None,
             last: i64::MIN,
             exception: None,
+            failure: None,
+            steps_seen: 0,
             has_ended: false,
             is_traced: false,
         })
+    }
+
+    /// Which job it is a part of. A program that records itself tells it in its processes.
+    pub(super) fn identity(&self) -> RankIdentity {
+        let processes = self.processes.values().map(|process| &process.recorded.facts.identity);
+        let mut all = self.manifest.iter().map(|manifest| &manifest.identity).chain(processes);
+        all.find(|identity| identity.job.is_some()).cloned().unwrap_or_default()
     }
 
     /// Its command line; empty where nobody told it.
@@ -226,9 +250,15 @@ impl LiveProcess {
                 self.pools.entry(read.device.clone()).or_default().take(read);
             }
             match mark.kind {
-                RecordedMarkKind::Step => self.has_steps = true,
+                RecordedMarkKind::Step => {
+                    self.has_steps = true;
+                    self.steps_seen += 1;
+                }
                 RecordedMarkKind::Exception => {
-                    self.exception = mark.label.clone().or(Some(String::new()));
+                    let text = mark.label.clone().unwrap_or_default();
+                    let is_out_of_memory = is_out_of_memory(&text);
+                    self.failure = Some(ProcessFailure { is_out_of_memory, at: Nanos(mark.time.wall) });
+                    self.exception = Some(text);
                 }
                 RecordedMarkKind::End => self.has_ended = true,
                 RecordedMarkKind::Trace => self.is_traced |= mark.trace_state == Some(TraceState::Written),
@@ -277,4 +307,10 @@ impl LiveProcess {
         };
         of_device.iter().skip(skipped).map(live).collect()
     }
+}
+
+/// Whether the text of an error says that an allocation failed.
+fn is_out_of_memory(text: &str) -> bool {
+    source::read_failures_in(text.as_bytes(), Path::new("exception"))
+        .is_ok_and(|found| !found.list.is_empty())
 }

@@ -13,7 +13,7 @@ mod sight;
 pub use bar::{BarPart, BarStretch};
 pub use device::DeviceUse;
 pub use history::DeviceHistory;
-pub use job::{LiveJob, LiveStep, MAX_STEPS_PER_PROCESS, VariableRole};
+pub use job::{LiveJob, LiveStep, MAX_STEPS_PER_PROCESS, ProcessFailure, VariableRole};
 pub use process::{ProcessFramework, ProcessUse};
 pub use sight::{DriverSight, MachineSight, SeenProcess};
 
@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 use process::placed;
 
+use crate::recording::identity::RankIdentity;
 use crate::recording::rows::Moment;
 use crate::recording::running::State;
 use crate::source::driver::DriverError;
@@ -120,14 +121,20 @@ pub struct JobSummary {
     pub command: String,
     /// Whether it is still being written.
     pub state: State,
+    /// Which job it is a part of, as its launcher or one of its processes tells it.
+    pub identity: RankIdentity,
     /// Its machine.
     pub host: Option<String>,
     /// Its start, in Unix time.
     pub began: Option<Nanos>,
+    /// Its end, in Unix time, where that is recorded.
+    pub ended: Option<Nanos>,
     /// Number of its processes that have written data.
     pub processes: usize,
     /// Whether it has a trace, which shows roles.
     pub is_traced: bool,
+    /// Whether nothing of it was unreadable.
+    pub is_complete: bool,
 }
 
 impl From<&LiveJob> for JobSummary {
@@ -136,10 +143,13 @@ impl From<&LiveJob> for JobSummary {
             path: job.path.clone(),
             command: job.command(),
             state: job.state,
+            identity: job.identity(),
             host: job.manifest.as_ref().map(|manifest| manifest.host.clone()),
             began: job.manifest.as_ref().map(|manifest| manifest.clocks.begin.realtime_ns),
+            ended: job.manifest.as_ref().and_then(|manifest| Some(manifest.clocks.end?.realtime_ns)),
             processes: job.processes.len(),
             is_traced: job.is_traced(),
+            is_complete: job.warnings.is_empty(),
         }
     }
 }

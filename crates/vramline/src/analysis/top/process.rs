@@ -1,9 +1,10 @@
 //! Who holds memory of a device, and what a recording tells of that process.
 
-use super::job::{LiveJob, LivePool, LiveProcess, LiveStep, VariableRole};
+use super::job::{LiveJob, LivePool, LiveProcess, LiveStep, ProcessFailure, VariableRole};
 use super::sight::MachineSight;
 use crate::ledger::{BesidePool, HeldLine, PoolFigures, SourcedBytes, Teller};
 use crate::recording::folder::ProcessId;
+use crate::recording::identity::RankIdentity;
 use crate::recording::rows::HOST;
 use crate::recording::running::State;
 use crate::units::{Bytes, Nanos};
@@ -15,10 +16,16 @@ pub struct ProcessUse {
     pub pid: u32,
     /// The device; a framework's own name where no device of this machine is known to be meant, empty where none is used yet.
     pub device: String,
+    /// Its pool, by the framework's name for the device; empty where none is known.
+    pub pool: String,
+    /// Whether it is a recorded process that runs on this machine.
+    pub is_running_here: bool,
     /// Its job, by its place in the list.
     pub job: Option<usize>,
     /// Its rank in a distributed job.
     pub rank: Option<u64>,
+    /// What else is known of its place in the job.
+    pub identity: RankIdentity,
     /// Its command line; empty where it is not to be seen from here.
     pub command: String,
     /// The framework that holds the memory.
@@ -41,18 +48,22 @@ pub struct ProcessUse {
     pub silent: Option<Nanos>,
     /// The exception that ended it.
     pub exception: Option<String>,
+    /// The same as a fact, with its time.
+    pub failure: Option<ProcessFailure>,
     /// Its variables, by role.
     pub roles: Vec<VariableRole>,
     /// What its driver calls took outside its pool, if they are recorded.
     pub outside: Vec<HeldLine>,
     /// Its newest steps on the device, oldest first.
     pub steps: Vec<LiveStep>,
+    /// Number of steps that it has ended; `None` where it reports none.
+    pub steps_seen: Option<u64>,
 }
 
 impl ProcessUse {
     /// The last step that has ended.
     #[must_use]
-    pub(crate) fn newest_step(&self) -> Option<&LiveStep> {
+    pub fn newest_step(&self) -> Option<&LiveStep> {
         self.steps.last()
     }
 }
@@ -82,6 +93,11 @@ pub(super) struct PlacedProcess<'a> {
 impl PlacedProcess<'_> {
     pub(super) fn is(&self, pid: u32) -> bool {
         self.pids.contains(&pid)
+    }
+
+    /// Whether it is among the running processes of its job on this machine.
+    fn runs(&self, job: &LiveJob) -> bool {
+        job.pids.iter().any(|(pid, all)| self.is(*pid) || all.iter().any(|pid| self.is(*pid)))
     }
 
     /// What is known of its pool, for a ledger.
@@ -130,8 +146,11 @@ impl PlacedProcess<'_> {
         ProcessUse {
             pid: process.recorded.id.pid(),
             device,
+            pool: self.pool.map_or(String::new(), |(name, _)| name.to_owned()),
+            is_running_here: job.is_some_and(|job| self.runs(job)),
             job: Some(self.job),
-            rank: process.recorded.facts.rank,
+            rank: process.recorded.facts.identity.rank.or(process.recorded.facts.rank),
+            identity: process.recorded.facts.identity.clone(),
             command: command.unwrap_or_default(),
             framework: framework.map(|(name, version)| ProcessFramework {
                 name: name.to_owned(),
@@ -147,9 +166,11 @@ impl PlacedProcess<'_> {
             silent: (is_running && process.last > i64::MIN && !self.pids.is_empty())
                 .then(|| Nanos(sight.now.monotonic.saturating_sub(process.last).max(0))),
             exception: process.exception.clone(),
+            failure: process.failure,
             roles: process.roles.clone(),
             outside: self.outside(),
             steps: process.steps(self.pool.map_or("", |(device, _)| device)),
+            steps_seen: Some(process.steps_seen).filter(|count| *count > 0),
         }
     }
 }
