@@ -162,6 +162,9 @@ def process_name() -> str:
 def environment() -> dict[str, str]:
     """Returns the environment variables that a recording may contain."""
 
+def identity_json(framework: tuple[str, int, int | None] | None = None) -> str:
+    """Returns which part of which job this process is, as JSON. `framework` is `jax` or `torch-distributed`, a rank and a number of processes."""
+
 def report_json(path: str | os.PathLike[str]) -> str:
     """Returns the report on a path, as `vramline report --json` prints it."""
 

@@ -194,6 +194,7 @@ def facts_of_process() -> dict[str, Any]:
         version = getattr(sys.modules.get(framework), "__version__", None)
         if isinstance(version, str):
             versions[framework] = version
+    told = identity()
     return {
         "kind": "vramline-process",
         "schema": _vramline.SCHEMA,
@@ -203,7 +204,8 @@ def facts_of_process() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "frameworks": versions,
         "backend": _keras_backend(),
-        "rank": rank(),
+        "rank": told["rank"],
+        "identity": told,
         "clocks": {"realtime_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()},
         "environment": _vramline.environment(),
     }
@@ -217,21 +219,26 @@ def _keras_backend() -> str | None:
         return None
 
 
-def rank() -> int | None:
-    """Returns the rank of this process in a distributed job; None if there is none."""
-    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
-        told = os.environ.get(name, "")
-        if told.isdigit():
-            return int(told)
-    try:
-        task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
-        if isinstance(task.get("index"), int):
-            return task["index"]
-    except (ValueError, AttributeError):
-        pass
+def identity() -> dict[str, Any]:
+    """Returns which part of which job this process is: what launchers tell, and what a connected framework knows."""
+    told: dict[str, Any] = json.loads(_vramline.identity_json(_framework_rank()))
+    return told
+
+
+def _framework_rank() -> tuple[str, int, int | None] | None:
+    """Returns the name of a connected framework, its rank and the number of processes. Never connects or initialises anything."""
     state = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
-    number = getattr(state, "process_id", None)
-    return number if isinstance(number, int) and getattr(state, "client", None) is not None else None
+    if getattr(state, "client", None) is not None:
+        rank, size = getattr(state, "process_id", None), getattr(state, "num_processes", None)
+        if isinstance(rank, int) and rank >= 0:
+            return "jax", rank, size if isinstance(size, int) and size > 0 else None
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return "torch-distributed", distributed.get_rank(), distributed.get_world_size()
+    except Exception:  # A build without it, or a version with other functions.
+        pass
+    return None
 
 
 def _after_fork() -> None:

@@ -13,6 +13,7 @@ mod step;
 mod terminate;
 mod watched;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,6 +28,7 @@ use vramline::event::{How, Phase};
 use vramline::ledger::moments::LedgerMoment;
 use vramline::ledger::{DeviceFigures, Facts, JobProcess, Ledger, PoolFigures, SourcedBytes, Teller};
 use vramline::recording::folder::{self, ProcessId};
+use vramline::recording::identity::{FrameworkRank, Launcher, RankIdentity};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::reader;
 use vramline::recording::rows::{
@@ -315,12 +317,25 @@ fn process_name() -> PyResult<String> {
 
 /// Returns the environment variables that a recording may contain.
 #[pyfunction]
-fn environment() -> std::collections::BTreeMap<String, String> {
-    vramline::recording::manifest::environment(
-        std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
-        }),
-    )
+fn environment() -> BTreeMap<String, String> {
+    vramline::recording::manifest::environment(variables())
+}
+
+fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
+}
+
+/// Returns which part of which job this process is, as JSON. `framework` is what a connected framework knows: `jax` or
+/// `torch-distributed`, the rank and the number of processes.
+#[pyfunction]
+#[pyo3(signature = (framework = None))]
+fn identity_json(framework: Option<(String, u64, Option<u64>)>) -> PyResult<String> {
+    let framework = framework.and_then(|(name, rank, world_size)| {
+        Some(FrameworkRank { launcher: Launcher::of_word(&name)?, rank, world_size })
+    });
+    serde_json::to_string(&RankIdentity::of(&variables().collect(), framework))
+        .map_err(|error| PyOSError::new_err(error.to_string()))
 }
 
 /// Returns the report on a path as JSON.
@@ -481,6 +496,7 @@ fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(create_folder, module)?)?;
     module.add_function(wrap_pyfunction!(process_name, module)?)?;
     module.add_function(wrap_pyfunction!(environment, module)?)?;
+    module.add_function(wrap_pyfunction!(identity_json, module)?)?;
     module.add_function(wrap_pyfunction!(report_json, module)?)?;
     module.add_function(wrap_pyfunction!(diff_json, module)?)?;
     module.add_function(wrap_pyfunction!(ledgers_json, module)?)?;

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from vramline import counters
 from vramline.attach.window import write_whole
-from vramline.session import Session, rank
+from vramline.session import Session, identity
 
 # The name of the request, which the command line writes. Its content is small.
 _REQUEST = "request.json"
@@ -71,7 +71,7 @@ class Requests:
                 "kind": "vramline-answer",
                 "request": number,
                 "pid": os.getpid(),
-                "rank": rank(),
+                "rank": identity()["rank"],
                 "frameworks": frameworks,
                 "seconds": round(time.monotonic() - begin, 3),
                 "counters": [each._asdict() for each in counters.read_sampled()],

@@ -7,7 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use vramline::recording::folder;
+use vramline::recording::folder::{self, ProcessId};
+use vramline::recording::identity::RankIdentity;
 use vramline::recording::manifest::{self, ClockPair, Clocks, DriverTrace, RunManifest};
 use vramline::recording::rows::Moment;
 use vramline::units::Nanos;
@@ -140,6 +141,8 @@ fn manifest_of(
     driver_trace: DriverTrace,
 ) -> RunManifest {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let own = ProcessId::of_running(std::process::id()).ok();
+    let identity = RankIdentity { run: own.map(|id| id.to_string()), ..RankIdentity::of(&user, None) };
     RunManifest {
         kind: manifest::KIND.to_owned(),
         schema: manifest::SCHEMA,
@@ -148,6 +151,7 @@ fn manifest_of(
         cwd: std::env::current_dir().map(text).unwrap_or_default(),
         host: folder::host_name(),
         parent_pid: std::process::id(),
+        identity,
         clocks: Clocks { begin: clocks(), end: None },
         settings: spec.recorded(planned.stand_in, driver_trace),
         environment: manifest::environment(user.into_iter().chain(planned.set.clone())),

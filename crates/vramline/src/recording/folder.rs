@@ -237,6 +237,13 @@ pub fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
+/// The kernel's name for the time since this machine was booted.
+#[must_use]
+pub(super) fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+}
+
 /// Field 22 of `/proc/PID/stat`. The second field is the command in parentheses, with any sign in it.
 fn start_time(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;

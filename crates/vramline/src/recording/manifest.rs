@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::recording::folder::{RUN, open_plain};
+use crate::recording::identity::{RankIdentity, VARIABLES};
 use crate::source::driver::probe::{Cost, Costs};
 use crate::source::driver::visible::visible;
 use crate::source::driver::{DeviceFacts, DriverError, Identity, Library, Part};
@@ -46,6 +47,9 @@ pub struct RunManifest {
     pub host: String,
     /// The parent's own process number.
     pub parent_pid: u32,
+    /// Which part of which job the parent is, as far as it sees that. [`RankIdentity::run`] is its own name.
+    #[serde(default)]
+    pub identity: RankIdentity,
     /// What the clocks showed.
     pub clocks: Clocks,
     /// The requested bytes.
@@ -379,21 +383,8 @@ impl RunManifest {
 const PREFIXES: [&str; 9] =
     ["TF_", "KERAS_", "XLA_", "JAX_", "CUDA_", "NVIDIA_", "PYTORCH_", "TORCH_", "NCCL_"];
 
-/// Names that say which part of a job this is.
-const NAMES: [&str; 12] = [
-    "OMP_NUM_THREADS",
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "SLURM_PROCID",
-    "SLURM_NTASKS",
-    "SLURM_JOB_ID",
-    "SLURM_NODEID",
-    "SLURM_LOCALID",
-    "SLURM_NNODES",
-];
+/// Names that say where the other parts of a job are, and how many threads this one has. Those of launchers are in `identity`.
+const NAMES: [&str; 3] = ["OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT"];
 
 /// A name with one of these may hold a secret, whatever it begins with.
 const SECRETS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH"];
@@ -424,7 +415,9 @@ pub fn environment(all: impl IntoIterator<Item = (String, String)>) -> BTreeMap<
 
 fn is_recorded(name: &str) -> bool {
     let upper = name.to_uppercase();
-    (NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+    (NAMES.contains(&name)
+        || VARIABLES.contains(&name)
+        || PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
         && !TERRAFORM.iter().any(|prefix| upper.starts_with(prefix))
         && !SECRETS.iter().any(|secret| upper.contains(secret))
 }
@@ -443,6 +436,7 @@ mod tests {
             cwd: "/home/someone".to_owned(),
             host: "node-1".to_owned(),
             parent_pid: 42,
+            identity: RankIdentity { rank: Some(3), ..RankIdentity::default() },
             clocks: Clocks { begin: now, end: None },
             settings: Settings {
                 trace: "auto".to_owned(),
@@ -530,6 +524,7 @@ mod tests {
         // Recordings from before the driver was asked have a name only.
         json["devices"] = serde_json::json!([{"name": "NVIDIA T4"}]);
         json.as_object_mut().unwrap().remove("driver");
+        json.as_object_mut().unwrap().remove("identity");
         let read = parsed(json.to_string().as_bytes()).unwrap();
         assert_eq!(read.settings.stand_in, StandIn::Other);
         assert!(!read.settings.stand_in.is_on());
@@ -604,6 +599,12 @@ mod tests {
             "OMP_NUM_THREADS",
             "SLURM_PROCID",
             "SLURM_JOB_ID",
+            "SLURM_STEP_ID",
+            "SLURM_ARRAY_TASK_ID",
+            "TORCHELASTIC_RUN_ID",
+            "OMPI_COMM_WORLD_RANK",
+            "PMIX_RANK",
+            "JOB_COMPLETION_INDEX",
             "RANK",
             "LOCAL_RANK",
             "WORLD_SIZE",
@@ -627,7 +628,8 @@ mod tests {
             "TORCH_Passwd",
             "CUDA_CREDENTIALS",
             "SLURM_JOB_USER",
-            "SLURM_STEP_ID",
+            "OMPI_MCA_orte_hnp_uri",
+            "PMIX_SERVER_URI41",
             "OMP_PLACES",
             "RANKS",
             "HOME",

@@ -14,6 +14,7 @@ pub mod fits;
 pub mod folder;
 #[cfg(feature = "recording")]
 pub mod follow;
+pub mod identity;
 pub mod kinds;
 #[cfg(feature = "recording")]
 pub mod live;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::driver_calls::DriverCalls;
 use super::folder::{ProcessId, RUN, parts};
+use super::identity::RankIdentity;
 #[cfg(feature = "recording")]
 pub use super::load::read;
 use super::manifest::RunManifest;
@@ -115,8 +116,10 @@ pub struct ProcessFacts {
     pub frameworks: BTreeMap<String, String>,
     /// The framework that Keras works on.
     pub backend: Option<String>,
-    /// Which part of a larger job it is.
+    /// Which part of a larger job it is. Older recordings have nothing else of [`ProcessFacts::identity`].
     pub rank: Option<u64>,
+    /// Which part of which job it is.
+    pub identity: RankIdentity,
     /// The process it was forked from.
     pub forked_from: Option<String>,
 }

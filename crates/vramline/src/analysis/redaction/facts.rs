@@ -11,6 +11,7 @@ use crate::names::{Name, Names};
 use crate::postmortem::need::LeastNeed;
 use crate::recording::driver_calls::DriverCalls;
 use crate::recording::folder::ProcessId;
+use crate::recording::identity::RankIdentity;
 use crate::recording::manifest::{Device, RunManifest};
 use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::recording::rows::{
@@ -268,6 +269,7 @@ impl Redaction {
         manifest.command = self.command(&manifest.command);
         manifest.cwd = self.file(&manifest.cwd);
         manifest.host = self.host(&manifest.host);
+        self.identity(&mut manifest.identity);
         let uuids: Vec<String> = manifest.devices.iter().filter_map(|device| device.uuid.clone()).collect();
         manifest.settings.gpus = manifest.settings.gpus.as_deref().map(|list| self.device_list(list, &uuids));
         for (name, value) in &mut manifest.environment {
@@ -284,13 +286,27 @@ impl Redaction {
         }
     }
 
+    /// Users choose the names of jobs and labels.
+    fn identity(&mut self, identity: &mut RankIdentity) {
+        identity.job = identity.job.as_ref().map(|_| HIDDEN.to_owned());
+        identity.host = identity.host.as_deref().map(|host| self.host(host));
+        identity.run = identity.run.as_deref().map(|id| self.process_name(id));
+        identity.boot_id = None;
+        identity.labels.clear();
+    }
+
+    fn process_name(&mut self, name: &str) -> String {
+        match name.parse::<ProcessId>() {
+            Ok(id) => self.process_id(&id).to_string(),
+            Err(_) => HIDDEN.to_owned(),
+        }
+    }
+
     fn process(&mut self, process: &mut RecordedProcess) {
         process.id = self.process_id(&process.id);
         let forked_from = process.facts.forked_from.as_deref();
-        process.facts.forked_from = forked_from.map(|id| match id.parse::<ProcessId>() {
-            Ok(id) => self.process_id(&id).to_string(),
-            Err(_) => HIDDEN.to_owned(),
-        });
+        process.facts.forked_from = forked_from.map(|name| self.process_name(name));
+        self.identity(&mut process.facts.identity);
         process.marks.iter_mut().for_each(|mark| self.mark(mark));
         let counters = process.samples.iter_mut().filter_map(|sample| sample.counters.as_mut());
         counters.for_each(|counters| self.counters(counters));
