@@ -51,8 +51,6 @@ pub struct ProcessIdentity {
     pub python: String,
     /// Frameworks with their versions.
     pub frameworks: Vec<(String, String)>,
-    /// The one that holds the memory, with its version.
-    pub framework: Option<(String, String)>,
     /// The framework that Keras works on.
     pub backend: Option<String>,
     /// The process it was forked from.
@@ -217,7 +215,6 @@ impl ProcessIdentity {
             rank: facts.rank,
             python: facts.python.clone(),
             frameworks: facts.frameworks.clone().into_iter().collect(),
-            framework: facts.framework().map(|(name, version)| (name.to_owned(), version.to_owned())),
             backend: facts.backend.clone(),
             forked_from: facts.forked_from.clone(),
         }

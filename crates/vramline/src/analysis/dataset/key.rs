@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::analysis::reading::Reading;
+use crate::recording::reader::Recorded;
 use crate::source::SourceError;
 use crate::source::fingerprint::Fingerprint;
 
@@ -69,11 +70,11 @@ impl fmt::Display for Key {
 /// Which job and recording a source is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceKeys {
-    /// The job: the launcher's name for it, or the recording itself where there is none.
+    /// The job: its name by `--job` or the launcher, or the recording itself where nobody named it.
     pub job: Key,
     /// The recording. It is the same for a copy, for a recording that went on, and with or without redaction.
     pub recording: Key,
-    /// The launcher's name for the job.
+    /// The name of the job by `--job` or the launcher.
     pub job_id: Option<String>,
 }
 
@@ -88,7 +89,9 @@ impl SourceKeys {
             Some(print) => print,
             None => of_files(path, reading)?,
         });
-        Ok(SourceKeys { job: recording.clone(), recording, job_id: None })
+        let job_id = reading.recorded.as_ref().and_then(job_of);
+        let job = job_id.as_deref().map_or_else(|| recording.clone(), Key::of);
+        Ok(SourceKeys { job, recording, job_id })
     }
 
     /// A recording is known by its beginning: who started it, where and when. Nothing of it changes while it goes on.
@@ -119,6 +122,13 @@ impl SourceKeys {
             self.job_id = Some(hidden);
         }
     }
+}
+
+/// The name of the job, by the parent of the run, else by its processes.
+fn job_of(recorded: &Recorded) -> Option<String> {
+    let parent = recorded.manifest.as_ref().and_then(|manifest| manifest.identity.job.as_ref());
+    let processes = recorded.processes.iter().filter_map(|process| process.facts.identity.job.as_ref());
+    parent.into_iter().chain(processes).find(|job| !job.is_empty()).cloned()
 }
 
 /// Files are known by their contents.

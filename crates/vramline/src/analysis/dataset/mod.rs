@@ -9,13 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::causes;
-use super::process::ProcessIdentity;
 use super::reading::{self, OutOfMemory, Reading};
 use super::redaction::Redaction;
 use super::report::{PoolAnalysis, ReportAnalysis, ReportOptions, report};
 use crate::event::Framework;
 use crate::ledger::moments::HighestFigures;
-use crate::recording::reader::Recorded;
+use crate::recording::identity::RankIdentity;
+use crate::recording::reader::{Recorded, RecordedProcess};
 use crate::source::{Progress, SourceError};
 use crate::units::{Bytes, Nanos};
 use key::{Key, SourceKeys};
@@ -65,19 +65,25 @@ impl DatasetSource {
         let recorded = self.reading.recorded.as_ref();
         let manifest = recorded.and_then(|recorded| recorded.manifest.as_ref());
         let told = |host: &str| Some(host.to_owned()).filter(|host| !host.is_empty());
-        let hosts = Hosts::of(&report, manifest.and_then(|manifest| told(&manifest.host)));
+        let processes: Vec<DatasetProcess> = recorded.map_or_else(Vec::new, |recorded| {
+            recorded.processes.iter().map(DatasetProcess::of).collect()
+        });
+        let hosts = Hosts::of(&report, &processes, manifest.and_then(|manifest| told(&manifest.host)));
+        let identity = manifest.map(|manifest| manifest.identity.clone());
+        let identity = identity.or_else(|| processes.first().map(|process| process.identity.clone()));
         let command = report.job.as_ref().map(|job| job.command.as_slice()).unwrap_or_default();
         let driver = manifest.and_then(|manifest| manifest.driver.as_ref());
         DatasetEntry {
             script: self.script.and_then(|at| command.get(at)).cloned(),
             command: (!command.is_empty()).then(|| command.join(" ")),
-            commit: None,
+            identity: identity.unwrap_or_default(),
             started: started(recorded, &report),
             recorded_with: manifest.map(|manifest| manifest.vramline.clone()),
             driver_version: driver.and_then(|driver| driver.library.driver_version.clone()),
             devices: devices(&report),
             pools: report.pools.iter().map(|pool| PoolSizes::of(pool, &report)).collect(),
             failures: self.reading.failures.as_ref().map_or(0, |read| read.failures.list.len()),
+            processes,
             hosts,
             report,
         }
@@ -102,8 +108,8 @@ pub struct DatasetEntry {
     pub command: Option<String>,
     /// The script or module that the command runs.
     pub script: Option<String>,
-    /// The commit of the program, from a label.
-    pub commit: Option<String>,
+    /// Which job it is, as its launcher tells.
+    pub identity: RankIdentity,
     /// When it began, in Unix time.
     pub started: Option<Nanos>,
     /// The version of Vramline that recorded it.
@@ -112,12 +118,58 @@ pub struct DatasetEntry {
     pub driver_version: Option<String>,
     /// The devices that it used or could use.
     pub devices: Vec<DatasetDevice>,
+    /// Its processes.
+    pub processes: Vec<DatasetProcess>,
     /// The sizes of each pool of the report, in the same order.
     pub pools: Vec<PoolSizes>,
     /// Number of failed allocations.
     pub failures: usize,
     /// The machines.
     pub hosts: Hosts,
+}
+
+/// A process of a recording.
+#[derive(Clone, Debug)]
+pub struct DatasetProcess {
+    /// Its name in the recording.
+    pub id: String,
+    /// The machine.
+    pub host: String,
+    /// Its number.
+    pub pid: u64,
+    /// Its rank in a distributed job.
+    pub rank: Option<u64>,
+    /// Which part of which job it is.
+    pub identity: RankIdentity,
+    /// The framework that holds the memory, with its version.
+    pub framework: Option<(String, String)>,
+    /// The version of Keras.
+    pub keras: Option<String>,
+    /// The framework that Keras works on.
+    pub backend: Option<String>,
+    /// Python's version.
+    pub python: String,
+    /// The process it was forked from.
+    pub forked_from: Option<String>,
+}
+
+impl DatasetProcess {
+    fn of(process: &RecordedProcess) -> DatasetProcess {
+        let facts = &process.facts;
+        let version = |name: &str| facts.frameworks.get(name).cloned();
+        DatasetProcess {
+            id: process.id.to_string(),
+            host: process.id.host().to_owned(),
+            pid: u64::from(process.id.pid()),
+            rank: facts.rank.or(facts.identity.rank),
+            identity: facts.identity.clone(),
+            framework: facts.framework().map(|(name, version)| (name.to_owned(), version.to_owned())),
+            keras: version("keras").or_else(|| version("tf_keras")),
+            backend: facts.backend.clone(),
+            python: facts.python.clone(),
+            forked_from: facts.forked_from.clone(),
+        }
+    }
 }
 
 /// A device of a source.
@@ -173,10 +225,9 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    fn of(report: &ReportAnalysis, launcher: Option<String>) -> Hosts {
-        let processes = report.job.iter().flat_map(|job| &job.processes);
+    fn of(report: &ReportAnalysis, processes: &[DatasetProcess], launcher: Option<String>) -> Hosts {
         let processes: Vec<(String, u64)> =
-            processes.map(|process: &ProcessIdentity| (process.host.clone(), process.pid)).collect();
+            processes.iter().map(|process| (process.host.clone(), process.pid)).collect();
         let traced = report.pools.first().map(|pool| pool.host.clone()).filter(|host| !host.is_empty());
         let launcher = launcher.or_else(|| processes.first().map(|(host, _)| host.clone())).or(traced);
         Hosts { launcher, processes }

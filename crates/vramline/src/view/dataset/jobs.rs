@@ -1,17 +1,20 @@
 //! Rows about jobs: what ran, in which processes, what failed, what was found.
 
-use crate::analysis::dataset::DatasetEntry;
+use crate::analysis::dataset::{DatasetEntry, DatasetProcess};
 use crate::analysis::dataset::key::SourceKeys;
 use crate::analysis::oom::FailureAnalysis;
-use crate::analysis::process::ProcessIdentity;
 use crate::document::{Cells, Day, Document};
 use crate::event::Framework;
 use crate::failure::SizeRange;
 use crate::postmortem::Verdict;
+use crate::recording::identity::{Launcher, TaskRole};
 use crate::source::SourceError;
 use crate::units::{Bytes, Nanos};
 use crate::view::findings::FindingView;
 use crate::warning::Warning;
+
+/// The label with the commit of the program.
+const COMMIT: &str = "commit";
 
 /// A recording.
 #[derive(Debug, Document, Cells)]
@@ -20,8 +23,8 @@ pub(super) struct JobRow {
     pub(super) source: String,
     /// Its format: `recording`, `xplane`, `torch-snapshot`, `memory-dump`, `oom-log`, `pprof`, `hlo` or `memory-profile`.
     format: &'static str,
-    /// The launcher's id for the job, as it is.
-    #[field(null = "no launcher named the job")]
+    /// The name of the job by `vramline run --job` or its launcher, as it is.
+    #[field(null = "nobody named the job")]
     job_id: Option<String>,
     /// `tensorflow`, `jax` or `pytorch`.
     #[field(null = "the file does not show which framework wrote it")]
@@ -32,8 +35,11 @@ pub(super) struct JobRow {
     /// The script or module that the command runs: what runs of one model have in common.
     #[field(null = "only recordings of `vramline run` have a command")]
     script: Option<String>,
-    /// The commit of the program.
-    #[field(null = "no label of the job is called `commit`")]
+    /// How many times the launcher had restarted the job.
+    #[field(null = "no launcher counts restarts")]
+    attempt: Option<u64>,
+    /// The commit of the program: the label `commit`.
+    #[field(null = "the job has no label `commit`")]
     commit: Option<String>,
     /// When it began, in Unix time.
     #[field(null = "the file does not contain its start time")]
@@ -97,7 +103,8 @@ impl JobRow {
             framework: report.source.framework.map(Framework::word),
             command: entry.command.clone(),
             script: entry.script.clone(),
-            commit: entry.commit.clone(),
+            attempt: entry.identity.attempt,
+            commit: entry.identity.labels.get(COMMIT).cloned(),
             started_ns: entry.started,
             started_on: entry.started.and_then(Day::of),
             lasted_ns: report.job.as_ref().and_then(|job| job.lasted),
@@ -130,6 +137,24 @@ pub(super) struct ProcessRow {
     /// The process' rank in a distributed job.
     #[field(null = "no launcher variable contains the rank")]
     rank: Option<u64>,
+    /// Its number among the processes of its machine.
+    #[field(null = "the launcher does not tell")]
+    local_rank: Option<u64>,
+    /// The number of its machine in the job.
+    #[field(null = "the launcher does not tell")]
+    node_rank: Option<u64>,
+    /// Number of processes of the job.
+    #[field(null = "the launcher does not tell")]
+    world_size: Option<u64>,
+    /// How many times the launcher had restarted this part of the job.
+    #[field(null = "the launcher does not count restarts")]
+    attempt: Option<u64>,
+    /// Its task in a cluster of TensorFlow: `chief`, `worker`, `ps` or `evaluator`.
+    #[field(null = "TF_CONFIG does not tell")]
+    role: Option<&'static str>,
+    /// Who told the rank: `torchrun`, `rank-variables`, `open-mpi`, `pmix`, `slurm`, `jax`, `torch-distributed`, `tf-config` or `kubernetes`.
+    #[field(null = "nobody told a rank or a job")]
+    launcher: Option<&'static str>,
     /// The framework that holds the memory: `tensorflow`, `torch` or `jax`.
     #[field(null = "the process imported no framework")]
     framework: Option<String>,
@@ -149,21 +174,41 @@ pub(super) struct ProcessRow {
     forked_from: Option<String>,
 }
 
-impl From<&ProcessIdentity> for ProcessRow {
-    fn from(process: &ProcessIdentity) -> ProcessRow {
+impl From<&DatasetProcess> for ProcessRow {
+    fn from(process: &DatasetProcess) -> ProcessRow {
         let (framework, framework_version) = process.framework.clone().unzip();
-        let keras = process.frameworks.iter().find(|(name, _)| name == "keras" || name == "tf_keras");
         ProcessRow {
             process: process.id.clone(),
             pid: process.pid,
             rank: process.rank,
+            local_rank: process.identity.local_rank,
+            node_rank: process.identity.node_rank,
+            world_size: process.identity.world_size,
+            attempt: process.identity.attempt,
+            role: process.identity.role.map(TaskRole::word),
+            launcher: process.identity.launcher.map(Launcher::word),
             framework,
             framework_version,
             backend: process.backend.clone(),
-            keras_version: keras.map(|(_, version)| version.clone()),
+            keras_version: process.keras.clone(),
             python: process.python.clone(),
             forked_from: process.forked_from.clone(),
         }
+    }
+}
+
+/// A label of a job.
+#[derive(Debug, Document, Cells)]
+pub(super) struct LabelRow {
+    /// Its name.
+    name: String,
+    /// Its value.
+    value: String,
+}
+
+impl LabelRow {
+    pub(super) fn of((name, value): (&String, &String)) -> LabelRow {
+        LabelRow { name: name.clone(), value: value.clone() }
     }
 }
 

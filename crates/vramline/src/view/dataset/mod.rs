@@ -16,7 +16,7 @@ use crate::source::SourceError;
 use crate::view::export::allocations;
 use crate::view::report::Report;
 
-use jobs::{ErrorRow, FailureRow, FindingRow, JobRow, ProcessRow};
+use jobs::{ErrorRow, FailureRow, FindingRow, JobRow, LabelRow, ProcessRow};
 use memory::{AllocationRow, DeviceRow, LedgerRow, PeakRow, PoolRow, StepRow};
 
 /// The version of the tables. It rises when a column is added, removed or changes its meaning.
@@ -24,7 +24,7 @@ pub const SCHEMA: u32 = 1;
 
 /// The columns that say where a row belongs. They are in the names of the folders, and in every table.
 pub const PARTITIONS: [(&str, &str); 3] = [
-    ("job", "the job: the launcher's id for it, else the same as `recording`"),
+    ("job", "the job: its name by `vramline run --job` or its launcher, else the same as `recording`"),
     (
         "recording",
         "the recording: the same for copies of it and for every export, different for any two recordings",
@@ -37,6 +37,8 @@ pub const PARTITIONS: [(&str, &str); 3] = [
 pub enum DatasetTable {
     /// One row for each recording.
     Jobs,
+    /// One for each label of a job.
+    Labels,
     /// One for each process.
     Processes,
     /// One for each device.
@@ -61,6 +63,7 @@ pub enum DatasetTable {
 
 words!(DatasetTable {
     Jobs => "jobs",
+    Labels => "labels",
     Processes => "processes",
     Devices => "devices",
     Pools => "pools",
@@ -111,6 +114,7 @@ impl DatasetTable {
     pub fn meaning(self) -> &'static str {
         match self {
             DatasetTable::Jobs => "one row for each recording: what ran, how it ended, its peak",
+            DatasetTable::Labels => "one row for each label of a job (`vramline run --label NAME=VALUE`)",
             DatasetTable::Processes => {
                 "one row for each process: its rank, its frameworks and their versions"
             }
@@ -139,6 +143,7 @@ impl DatasetTable {
     pub fn columns(self) -> Vec<TableColumn> {
         let shape = match self {
             DatasetTable::Jobs => JobRow::shape(),
+            DatasetTable::Labels => LabelRow::shape(),
             DatasetTable::Processes => ProcessRow::shape(),
             DatasetTable::Devices => DeviceRow::shape(),
             DatasetTable::Pools => PoolRow::shape(),
@@ -235,7 +240,10 @@ impl<S: RowSink> Rows<'_, S> {
     ) -> Result<(), S::Error> {
         let (launcher, job) = (entry.hosts.launcher(), JobRow::of(&entry, keys));
         self.add(DatasetTable::Jobs, &launcher, &job)?;
-        for process in entry.report.job.iter().flat_map(|job| &job.processes) {
+        for label in &entry.identity.labels {
+            self.add(DatasetTable::Labels, &launcher, &LabelRow::of(label))?;
+        }
+        for process in &entry.processes {
             let host = entry.hosts.of_process(&process.host, Some(process.pid));
             self.add(DatasetTable::Processes, &host, &ProcessRow::from(process))?;
         }
