@@ -29,6 +29,11 @@ Measure a Keras model, or train it within a memory limit:
     model.fit(x, y, callbacks=[vramline.keras.MemoryCallback()])
     vramline.keras.fit_within(model, x, y, batch_size=256, limit="8GiB")
 
+Ask across many jobs, with DuckDB or Spark:
+
+    vramline.ask("waste", dataset="fleet").df()
+    vramline.sql("SELECT script, max(peak_bytes) FROM jobs GROUP BY script", dataset="fleet")
+
 Vramline works with TensorFlow, PyTorch, JAX and Keras. Importing it imports none of them and initialises no device.
 A framework's numbers are available after the program itself has used a device.
 """
@@ -40,6 +45,7 @@ from typing import TYPE_CHECKING
 
 from vramline._vramline import __version__
 from vramline.comparison import Comparison, compare
+from vramline.fleet import ask, questions, sql
 from vramline.info import Device, MemoryInfo, devices, memory_info, reset_peak
 from vramline.ledger import Ledger
 from vramline.load import Columns, Run, load
@@ -47,7 +53,7 @@ from vramline.recorder import Recording, record
 from vramline.watching import Watch, watch
 
 if TYPE_CHECKING:
-    from vramline import keras
+    from vramline import keras, spark
 
 __all__ = [
     "Columns",
@@ -59,19 +65,23 @@ __all__ = [
     "Run",
     "Watch",
     "__version__",
+    "ask",
     "compare",
     "devices",
     "keras",
     "load",
     "memory_info",
+    "questions",
     "record",
     "reset_peak",
+    "spark",
+    "sql",
     "watch",
 ]
 
 
 def __getattr__(name: str) -> object:
-    # `vramline.keras` imports Keras, so it is loaded on first use only.
-    if name == "keras":
-        return importlib.import_module("vramline.keras")
+    # `vramline.keras` imports Keras, so it is loaded on first use only. Few programs need `vramline.spark`.
+    if name in ("keras", "spark"):
+        return importlib.import_module(f"vramline.{name}")
     raise AttributeError(f"module 'vramline' has no attribute '{name}'")

@@ -165,6 +165,15 @@ def environment() -> dict[str, str]:
 def identity_json(framework: tuple[str, int, int | None] | None = None) -> str:
     """Returns which part of which job this process is, as JSON. `framework` is `jax` or `torch-distributed`, a rank and a number of processes."""
 
+def dataset_schema() -> tuple[int, list[tuple[str, list[tuple[str, str, bool]]]]]:
+    """Returns the version of a dataset's tables, and each table with its columns: name, kind, whether it may be null."""
+
+def dataset_queries() -> tuple[str, list[tuple[str, str, str]]]:
+    """Returns the views that questions about a dataset need, and each question: name, question, SQL."""
+
+def dataset_rows(path: str | os.PathLike[str], allocations: bool) -> tuple[str, list[tuple[str, bytes]]]:
+    """Returns the key of a recording or file in a dataset, and its rows: the name of a table and an Arrow stream, several times."""
+
 def report_json(path: str | os.PathLike[str]) -> str:
     """Returns the report on a path, as `vramline report --json` prints it."""
 

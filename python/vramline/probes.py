@@ -12,15 +12,13 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vramline import _vramline, accumulation
+from vramline import _vramline, accumulation, binary
 
 # Small numbers that are rarely a dimension of a model, so that batch dimensions can be told from others.
 PROBES = (5, 7, 11)
@@ -221,13 +219,10 @@ def _place(build: Callable[[], Any] | str | None) -> str | None:
 
 
 def _binary() -> str:
-    folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parents[1] / "bin"]
-    told = os.environ.get("VRAMLINE_BIN")
-    places = ([told] if told else []) + [str(folder / "vramline") for folder in folders]
-    found = next((place for place in places if os.access(place, os.X_OK)), None) or shutil.which("vramline")
-    if found is None:
-        raise CannotPlan("the command `vramline` was not found\nhint: pip install vramline, or set VRAMLINE_BIN to its path")
-    return found
+    try:
+        return binary.path()
+    except FileNotFoundError as error:
+        raise CannotPlan(str(error)) from None
 
 
 def _environment() -> dict[str, str]:

@@ -84,6 +84,25 @@ fn titles(input: &DeriveInput, fields: &[Declared<'_>]) -> Tokens {
     }
 }
 
+/// `#[derive(Cells)]`: the values of a flat document as cells of a table, in the order of its fields.
+#[proc_macro_derive(Cells)]
+pub fn cells(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    let Data::Struct(data) = &input.data else {
+        return Error::new(input.span(), "a row is a struct").into_compile_error().into();
+    };
+    let name = &input.ident;
+    let fields = data.fields.iter().filter_map(|field| field.ident.as_ref());
+    let row = quote! {
+        impl crate::document::Cells for #name {
+            fn cells(&self) -> Vec<crate::document::Cell<'_>> {
+                vec![#(crate::document::AsCell::cell(&self.#fields)),*]
+            }
+        }
+    };
+    row.into()
+}
+
 /// A field as it was declared.
 struct Declared<'a> {
     name: &'a syn::Ident,
@@ -94,6 +113,8 @@ struct Declared<'a> {
     title: String,
     unit: Option<String>,
     null: Option<Tokens>,
+    /// The reason for a null, where it is always the same.
+    null_text: Option<String>,
     empty: Option<Tokens>,
     has_places: bool,
     may_be_absent: bool,
@@ -116,6 +137,7 @@ impl<'a> Declared<'a> {
             kind: &field.ty,
             meaning: meaning(&field.attrs)?,
             null: None,
+            null_text: None,
             empty: None,
             has_places: false,
             may_be_absent: serde.may_be_absent,
@@ -159,6 +181,7 @@ impl<'a> Declared<'a> {
         }
         let told = |text: LitStr| quote!(crate::document::Reason::new(#text, #switch));
         self.empty = empty.map(told);
+        self.null_text = null.as_ref().map(LitStr::value);
         self.null = match (null, with) {
             (Some(text), None) => Some(told(text)),
             (None, Some(function)) => Some(quote!(#function(self))),
@@ -172,16 +195,18 @@ impl<'a> Declared<'a> {
 
     fn shape(&self) -> Tokens {
         let Declared { key, title, meaning, kind, may_be_absent, .. } = self;
-        let unit = match &self.unit {
-            Some(unit) => quote!(Some(#unit)),
+        let text = |text: &Option<String>| match text {
+            Some(text) => quote!(Some(#text)),
             None => quote!(None),
         };
+        let (unit, null) = (text(&self.unit), text(&self.null_text));
         quote! {
             crate::document::FieldShape {
                 name: #key,
                 title: #title,
                 unit: #unit,
                 meaning: #meaning,
+                null: #null,
                 may_be_absent: #may_be_absent,
                 shape: <#kind as crate::document::Described>::shape(),
             }

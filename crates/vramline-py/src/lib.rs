@@ -5,6 +5,7 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "pyo3 passes arguments by value")]
 
+mod dataset;
 mod driver;
 mod forking;
 mod plan;
@@ -503,6 +504,9 @@ fn _vramline(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ledger_json, module)?)?;
     module.add_function(wrap_pyfunction!(read_stream, module)?)?;
     module.add_function(wrap_pyfunction!(resident_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(dataset::dataset_schema, module)?)?;
+    module.add_function(wrap_pyfunction!(dataset::dataset_queries, module)?)?;
+    module.add_function(wrap_pyfunction!(dataset::dataset_rows, module)?)?;
     module.add_function(wrap_pyfunction!(driver::driver_json, module)?)?;
     module.add_function(wrap_pyfunction!(driver::driver_visible, module)?)?;
     module.add_function(wrap_pyfunction!(driver::driver_memory, module)?)?;

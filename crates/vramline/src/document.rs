@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 
-pub(crate) use vramline_derive::Document;
+pub(crate) use vramline_derive::{Cells, Document};
 
 use serde::Serialize;
 
@@ -68,6 +68,8 @@ pub struct FieldShape {
     pub unit: Option<&'static str>,
     /// What it says.
     pub meaning: &'static str,
+    /// The reason for a null, where it is always the same.
+    pub null: Option<&'static str>,
     /// Whether it may be missing altogether.
     pub may_be_absent: bool,
     /// What its values look like.
@@ -282,6 +284,84 @@ impl Unknowns {
     }
 }
 
+/// A flat document as a row of a table: `#[derive(Cells)]`.
+pub trait Cells: Described {
+    /// Its values, in the order of its fields.
+    fn cells(&self) -> Vec<Cell<'_>>;
+}
+
+/// A value of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell<'a> {
+    /// Unknown.
+    Null,
+    /// A whole number.
+    Int(i64),
+    /// Another number.
+    Real(f64),
+    /// Yes or no.
+    Bool(bool),
+    /// A text.
+    Text(&'a str),
+    /// Days since 1970-01-01.
+    Day(i32),
+}
+
+/// A value that fits into a cell.
+pub trait AsCell {
+    /// The cell.
+    fn cell(&self) -> Cell<'_>;
+}
+
+/// A day of the calendar in UTC, counted from 1970-01-01.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Day(pub i32);
+
+impl Day {
+    /// The day of a moment.
+    #[must_use]
+    pub fn of(moment: Nanos) -> Option<Day> {
+        const NANOS_PER_DAY: i64 = 86_400_000_000_000;
+        i32::try_from(moment.0.div_euclid(NANOS_PER_DAY)).ok().map(Day)
+    }
+}
+
+macro_rules! cells {
+    ($($type:ty: $value:ident => $cell:expr;)+) => {
+        $(impl AsCell for $type {
+            fn cell(&self) -> Cell<'_> {
+                let $value = self;
+                $cell
+            }
+        })+
+    };
+}
+
+/// A number that does not fit is the largest that does: no real figure is that large.
+fn whole(number: u64) -> Cell<'static> {
+    Cell::Int(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+cells! {
+    Bytes: value => whole(value.0);
+    Nanos: value => Cell::Int(value.0);
+    String: value => Cell::Text(value);
+    &'static str: value => Cell::Text(value);
+    bool: value => Cell::Bool(*value);
+    u64: value => whole(*value);
+    usize: value => whole(*value as u64);
+    i32: value => Cell::Int(i64::from(*value));
+    i64: value => Cell::Int(*value);
+    f64: value => Cell::Real(*value);
+    Day: value => Cell::Day(value.0);
+}
+
+impl<T: AsCell> AsCell for Option<T> {
+    fn cell(&self) -> Cell<'_> {
+        self.as_ref().map_or(Cell::Null, AsCell::cell)
+    }
+}
+
 macro_rules! scalars {
     ($($type:ty: $unit:literal, $script:literal;)+) => {
         $(impl Described for $type {
@@ -297,6 +377,7 @@ scalars! {
     Nanos: "ns", "number";
     String: "text", "string";
     &'static str: "word", "string";
+    Day: "date", "string";
     bool: "bool", "boolean";
     u32: "number", "number";
     u64: "number", "number";

@@ -10,6 +10,7 @@ pub mod asked;
 mod at_moment;
 pub mod caching;
 pub mod causes;
+pub mod dataset;
 pub mod diff;
 pub mod doctor;
 pub mod export;

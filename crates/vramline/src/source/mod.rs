@@ -4,6 +4,7 @@
 //! moment. Readers stream: they neither load the whole file into memory nor draw conclusions.
 
 pub mod driver;
+pub mod fingerprint;
 mod folder;
 pub(crate) mod hlo;
 mod input;

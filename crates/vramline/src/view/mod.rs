@@ -2,6 +2,7 @@
 //! and files format them.
 
 pub mod caching;
+pub mod dataset;
 pub mod diff;
 pub mod diff_page;
 pub mod doctor;

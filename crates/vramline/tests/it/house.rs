@@ -209,7 +209,7 @@ const PACKAGE: Program = Program {
     folder: "python/vramline",
     endings: &["py", "pyi"],
     stages: &[
-        &["_vramline", "words", "shown"],
+        &["_vramline", "binary", "words", "shown"],
         &["adapter", "batches", "driver", "ledger"],
         &["tensorflow", "jax", "torch"],
         &["counters", "layers", "module_names"],
@@ -227,6 +227,8 @@ const PACKAGE: Program = Program {
             "callback",
             "within",
             "summary",
+            "fleet",
+            "spark",
             "keras",
         ],
         &["__init__"],

@@ -106,7 +106,8 @@ impl Redaction {
         }
     }
 
-    pub(super) fn source_error(&mut self, error: SourceError) -> SourceError {
+    /// Redacts an error.
+    pub fn source_error(&mut self, error: SourceError) -> SourceError {
         match error {
             SourceError::Io { path, error } => {
                 // A message of a library may contain anything; one of the system does not.

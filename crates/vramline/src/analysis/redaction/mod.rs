@@ -25,6 +25,7 @@ use names::Rewritten;
 use words::Words;
 
 use crate::recording::rows::PINNED;
+use crate::source::fingerprint::Fingerprint;
 
 /// The placeholder without a number.
 pub const HIDDEN: &str = "(hidden)";
@@ -38,6 +39,8 @@ pub struct Redaction {
     counts: FxHashMap<Placeholder, u32>,
     /// Names of pools, with their redacted names.
     pools: Vec<(String, String)>,
+    /// Whether machines have fingerprints instead of numbers.
+    has_fingerprints: bool,
 }
 
 /// The kind of text that a placeholder replaces.
@@ -106,6 +109,14 @@ const ENDINGS: [&str; 19] = [
 ];
 
 impl Redaction {
+    /// A redaction for sources that are exported at different times: a machine has the same placeholder in all of them.
+    ///
+    /// Its placeholder is made from its name, so whoever guesses the name can check the guess.
+    #[must_use]
+    pub fn across_sources() -> Redaction {
+        Redaction { has_fingerprints: true, ..Redaction::default() }
+    }
+
     /// Redacts a file or folder: `file-1`, with the ending that shows its kind.
     pub fn path(&mut self, path: &Path) -> PathBuf {
         PathBuf::from(self.file(&path.to_string_lossy()))
@@ -126,6 +137,11 @@ impl Redaction {
     pub fn host(&mut self, host: &str) -> String {
         match host {
             "" | "localhost" => host.to_owned(),
+            host if self.has_fingerprints => {
+                let mut print = Fingerprint::default();
+                print.add_text(host);
+                format!("{}-{}", Placeholder::Host.word(), print.digits(12))
+            }
             host => self.placeholder(Placeholder::Host, host),
         }
     }
