@@ -29,6 +29,12 @@ Measure a Keras model, or train it within a memory limit:
     model.fit(x, y, callbacks=[vramline.keras.MemoryCallback()])
     vramline.keras.fit_within(model, x, y, batch_size=256, limit="8GiB")
 
+Measure a training of Hugging Face's or Lightning's `Trainer`, and attach the report to its run in MLflow or Weights & Biases:
+
+    trainer = Trainer(..., callbacks=[vramline.huggingface.MemoryCallback(record="run.vram")])
+    trainer.train()
+    vramline.log_report()
+
 Vramline works with TensorFlow, PyTorch, JAX and Keras. Importing it imports none of them and initialises no device.
 A framework's numbers are available after the program itself has used a device.
 """
@@ -44,10 +50,11 @@ from vramline.info import Device, MemoryInfo, devices, memory_info, reset_peak
 from vramline.ledger import Ledger
 from vramline.load import Columns, Run, load
 from vramline.recorder import Recording, record
+from vramline.tracking import log_report
 from vramline.watching import Watch, watch
 
 if TYPE_CHECKING:
-    from vramline import keras
+    from vramline import huggingface, keras, lightning
 
 __all__ = [
     "Columns",
@@ -61,8 +68,11 @@ __all__ = [
     "__version__",
     "compare",
     "devices",
+    "huggingface",
     "keras",
+    "lightning",
     "load",
+    "log_report",
     "memory_info",
     "record",
     "reset_peak",
@@ -71,7 +81,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # `vramline.keras` imports Keras, so it is loaded on first use only.
-    if name == "keras":
-        return importlib.import_module("vramline.keras")
+    # They import their packages, so they are loaded on first use only.
+    if name in ("huggingface", "keras", "lightning"):
+        return importlib.import_module(f"vramline.{name}")
     raise AttributeError(f"module 'vramline' has no attribute '{name}'")

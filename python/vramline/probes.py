@@ -12,15 +12,13 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vramline import _vramline, accumulation
+from vramline import _vramline, accumulation, command
 
 # Small numbers that are rarely a dimension of a model, so that batch dimensions can be told from others.
 PROBES = (5, 7, 11)
@@ -86,7 +84,7 @@ class Probes:
         (self._folder / "probe.json").write_text(json.dumps(self._told | {"accumulate": accumulate}), encoding="utf-8")
         script = Path(__file__).parent / "_probe" / "train.py"
         command = [
-            *(_binary(), "plan", "--json", "--repeats", "1", "--trace-steps", str(_STEPS)),
+            *(_command(), "plan", "--json", "--repeats", "1", "--trace-steps", str(_STEPS)),
             *("--batches", ",".join(map(str, self._batches)), "--batch", str(batch)),
             *(("--limit", str(limit)) if limit is not None else ()),
             *(("--confirm", str(confirm)) if confirm else ("--no-confirm",)),
@@ -220,14 +218,11 @@ def _place(build: Callable[[], Any] | str | None) -> str | None:
     return f"{module}:{name}"
 
 
-def _binary() -> str:
-    folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parents[1] / "bin"]
-    told = os.environ.get("VRAMLINE_BIN")
-    places = ([told] if told else []) + [str(folder / "vramline") for folder in folders]
-    found = next((place for place in places if os.access(place, os.X_OK)), None) or shutil.which("vramline")
-    if found is None:
-        raise CannotPlan("the command `vramline` was not found\nhint: pip install vramline, or set VRAMLINE_BIN to its path")
-    return found
+def _command() -> str:
+    try:
+        return command.path()
+    except command.NotFound as error:
+        raise CannotPlan(str(error)) from error
 
 
 def _environment() -> dict[str, str]:
