@@ -346,3 +346,38 @@ def test_figures_and_report_reach_weights_and_biases(trainer, request):
     assert page["vramline/report/_type"] == "html-file"
     assert (files / page["vramline/report/path"]).read_text().lower().startswith("<!doctype html>")
     assert summary["vramline/verdict"] == told.get("again", told["verdict"])
+
+
+# --- Ranks, and loops with accelerate ---
+
+
+def test_each_rank_measures_itself_and_the_first_logs_the_highest(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("VRAMLINE_") or name == "VRAMLINE_BIN"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", JOBS / "ranks.py", tmp_path]
+    done = subprocess.run(
+        command, env=environment | {"CUDA_VISIBLE_DEVICES": ""}, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    ranks = [json.loads((tmp_path / f"facts-{rank}.json").read_text()) for rank in (0, 1)]
+    for rank, told in enumerate(ranks):
+        base = BASE + 100 * rank * MIB
+        assert [row["peak_bytes"] for row in told["history"] if row["step"] is not None] == [base + n * MIB for n in range(1, 9)]
+        lines = [line["vram_peak_gib"] for line in told["log"] if "loss" in line]
+        assert lines == [(base + n * MIB) / GIB for n in (2, 4, 6, 8)]
+        assert json.loads((next(Path(told["path"]).glob("process-*.json"))).read_text())["rank"] == rank
+    assert [Path(told["path"]).name for told in ranks] == ["run.vram", "run-rank1.vram"]
+    assert not any("all_ranks" in name for line in ranks[1]["log"] for name in line)
+    # What the second rank has told by then: its peak of this line or of one before.
+    of_all = [(line["vram_peak_rank"], line["vram_peak_gib_all_ranks"]) for line in ranks[0]["log"] if "loss" in line][1:]
+    of_second = [(1, line["vram_peak_gib"]) for line in ranks[1]["log"] if "loss" in line]
+    assert of_all == sorted(of_all) and set(of_all) <= set(of_second)
+
+
+def test_a_loop_with_accelerate_is_recorded(tmp_path, binary):
+    told = run(tmp_path, JOBS / "accelerated.py", tmp_path)
+    steps = vramline.load(tmp_path / "run.vram").steps
+    assert [int(peak) for peak in steps["peak_bytes"]] == [size for _, size in told["seen"][::2]] == [BASE + n * MIB for n in range(10, 16)]
+    (note,) = told["notes"]
+    assert note.startswith("Vramline: Out of memory (exhausted): an allocation of 2.00 GiB failed")
+    answer = subprocess.run([binary, "oom", tmp_path / "run.vram"], capture_output=True, text=True, check=True).stdout
+    assert "Out of memory (exhausted)" in answer
