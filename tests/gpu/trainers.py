@@ -231,7 +231,7 @@ def failure(train, model):
     import torch
 
     if DEVICE == "cuda":
-        used = torch.cuda.memory_reserved() + 64 * MIB
+        used = torch.cuda.memory_reserved() + 32 * MIB
         torch.cuda.set_per_process_memory_fraction(used / torch.cuda.get_device_properties(0).total_memory)
     else:
         (getattr(model, "net", model)).forward = out_of_memory

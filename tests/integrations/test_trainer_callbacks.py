@@ -256,6 +256,16 @@ def board(folder):
     return {name: [(each.step, each.value) for each in events.Scalars(name)] for name in events.Tags()["scalars"]}
 
 
+def board_tensors(folder, name):
+    """A figure in TensorBoard's files where TensorFlow wrote them, which stores it as tensors."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return [float(make_ndarray(each.tensor_proto)) for each in events.Tensors(name)]
+
+
 def offline_run(folder):
     """What the file of an offline run of Weights & Biases holds: the lines of its history, and its summary."""
     from wandb.proto import wandb_internal_pb2
@@ -346,6 +356,21 @@ def test_figures_and_report_reach_weights_and_biases(trainer, request):
     assert page["vramline/report/_type"] == "html-file"
     assert (files / page["vramline/report/path"]).read_text().lower().startswith("<!doctype html>")
     assert summary["vramline/verdict"] == told.get("again", told["verdict"])
+
+
+def test_kerass_figures_and_report_reach_all_three(tmp_path, monkeypatch):
+    told = run(tmp_path, JOBS / "keras_trackers.py", tmp_path)
+    peaks = [row["peak_bytes"] / GIB for row in told["history"] if row["label"].endswith(" end")]
+    assert len(peaks) == 2
+    # TensorBoard and Keras keep figures with 32 bits.
+    assert board_tensors(tmp_path / "board" / "train", "epoch_vram_peak_gib") == pytest.approx(peaks, rel=1e-6)
+    client = mlflow_client(tmp_path, monkeypatch)
+    assert client.get_run(told["run"]).data.metrics["vram_peak_gib"] == pytest.approx(peaks[-1], rel=1e-6)
+    has_report(client, told["run"], told["verdict"], tmp_path)
+    history, summary, _ = offline_run(tmp_path)
+    assert [line["epoch/vram_peak_gib"] for line in history if "epoch/vram_peak_gib" in line] == pytest.approx(peaks, rel=1e-6)
+    assert [line for line in history if "vramline/report/path" in line]
+    assert summary["vramline/verdict"] == told["verdict"]
 
 
 # --- Ranks, and loops with accelerate ---
