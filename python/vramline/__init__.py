@@ -29,6 +29,12 @@ Measure a Keras model, or train it within a memory limit:
     model.fit(x, y, callbacks=[vramline.keras.MemoryCallback()])
     vramline.keras.fit_within(model, x, y, batch_size=256, limit="8GiB")
 
+Measure a training of Hugging Face's or Lightning's `Trainer`, and attach the report to its run in MLflow or Weights & Biases:
+
+    trainer = Trainer(..., callbacks=[vramline.huggingface.MemoryCallback(record="run.vram")])
+    trainer.train()
+    vramline.log_report()
+
 Ask across many jobs, with DuckDB or Spark:
 
     vramline.ask("waste", dataset="fleet").df()
@@ -50,10 +56,11 @@ from vramline.info import Device, MemoryInfo, devices, memory_info, reset_peak
 from vramline.ledger import Ledger
 from vramline.load import Columns, Run, load
 from vramline.recorder import Recording, record
+from vramline.tracking import log_report
 from vramline.watching import Watch, watch
 
 if TYPE_CHECKING:
-    from vramline import keras, spark
+    from vramline import huggingface, keras, lightning, spark
 
 __all__ = [
     "Columns",
@@ -68,8 +75,11 @@ __all__ = [
     "ask",
     "compare",
     "devices",
+    "huggingface",
     "keras",
+    "lightning",
     "load",
+    "log_report",
     "memory_info",
     "questions",
     "record",
@@ -81,7 +91,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # `vramline.keras` imports Keras, so it is loaded on first use only. Few programs need `vramline.spark`.
-    if name in ("keras", "spark"):
+    # They import their packages, or few programs need them, so they are loaded on first use only.
+    if name in ("huggingface", "keras", "lightning", "spark"):
         return importlib.import_module(f"vramline.{name}")
     raise AttributeError(f"module 'vramline' has no attribute '{name}'")

@@ -111,6 +111,15 @@ def of_torch(optimizer: Any, names: ModuleNames | None = None) -> list[Row]:
     return _torch_rows(parts)
 
 
+def of_torch_training(model: Any, optimizers: Iterable[Any]) -> list[Row]:
+    """Returns the variables of a PyTorch module and of the optimizers that train it."""
+    names = ModuleNames()
+    names.scope(model, None)
+    # accelerate wraps optimizers.
+    trained = [row for each in optimizers for row in of_torch(getattr(each, "optimizer", each), names)]
+    return trained or of_modules(names)
+
+
 def of_modules(names: ModuleNames) -> list[Row]:
     """Returns the parameters of PyTorch's root modules, their gradients, and the buffers. They have no owner: no optimizer trains them."""
     parts: list[_Part] = []

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vramline import _vramline, accumulation, binary
+from vramline import _vramline, accumulation, command
 
 # Small numbers that are rarely a dimension of a model, so that batch dimensions can be told from others.
 PROBES = (5, 7, 11)
@@ -84,7 +84,7 @@ class Probes:
         (self._folder / "probe.json").write_text(json.dumps(self._told | {"accumulate": accumulate}), encoding="utf-8")
         script = Path(__file__).parent / "_probe" / "train.py"
         command = [
-            *(_binary(), "plan", "--json", "--repeats", "1", "--trace-steps", str(_STEPS)),
+            *(_command(), "plan", "--json", "--repeats", "1", "--trace-steps", str(_STEPS)),
             *("--batches", ",".join(map(str, self._batches)), "--batch", str(batch)),
             *(("--limit", str(limit)) if limit is not None else ()),
             *(("--confirm", str(confirm)) if confirm else ("--no-confirm",)),
@@ -218,11 +218,11 @@ def _place(build: Callable[[], Any] | str | None) -> str | None:
     return f"{module}:{name}"
 
 
-def _binary() -> str:
+def _command() -> str:
     try:
-        return binary.path()
-    except FileNotFoundError as error:
-        raise CannotPlan(str(error)) from None
+        return command.path()
+    except command.NotFound as error:
+        raise CannotPlan(str(error)) from error
 
 
 def _environment() -> dict[str, str]:

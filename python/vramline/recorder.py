@@ -7,7 +7,7 @@ import pathlib
 import tempfile
 from types import TracebackType
 
-from vramline import _vramline, counters, session
+from vramline import _vramline, counters, out_of_memory, session
 from vramline.adapter import Counters
 from vramline.shown import size_text
 from vramline.words import MarkKind, Phase
@@ -83,7 +83,9 @@ class Recording(_vramline.Steps):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._session.mark("exception", f"{type(error).__name__}: {error}"[:4000], read=counters.read_all())
+            read = counters.read_all()
+            self._session.exception(error, read)
+            out_of_memory.explain(error, [_line(f"step {self._count}", read, [])])
         self.close()
 
 

@@ -26,6 +26,23 @@ _connected: tuple[str, int, int | None] | None = None
 _sessions: dict[str, Session] = {}
 
 
+_MOST_LABEL = 4000
+_MOST_TEXT = 1 << 20
+_MOST_CAUSES = 7
+
+
+def causes(error: BaseException) -> list[BaseException]:
+    """Returns the errors that led to an error, the latest first."""
+    chain = [error]
+    while len(chain) <= _MOST_CAUSES:
+        last = chain[-1]
+        before = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
+        if before is None or any(before is known for known in chain):
+            break
+        chain.append(before)
+    return chain[1:]
+
+
 def warn(text: str) -> None:
     """Prints one line to standard error; does nothing if standard error is closed."""
     try:
@@ -155,6 +172,14 @@ class Session:
             lambda: self._recorder.start_sampling(pace, self._read_sampled, self.on_request) if self._recorder else self._open()
         )
 
+    def exception(self, error: BaseException, read: list[Counters] | None = None) -> None:
+        """Writes an error that ended a program or a part of it, with its causes: memory may have run out before the program's own error."""
+        text = f"{type(error).__name__}: {error}"
+        self.mark("exception", text[:_MOST_LABEL], read=read)
+        path = self.folder / f"exception-{self.name}.txt"
+        text += "".join(f"\n\nearlier error: {type(each).__name__}: {each}" for each in causes(error))
+        self.attempt(lambda: path.write_text(text[:_MOST_TEXT], encoding="utf-8", errors="replace"))
+
     def note(self, **facts: Any) -> None:
         """Adds facts about this process to its file."""
         self._facts |= facts
@@ -194,6 +219,11 @@ def session(folder: pathlib.Path) -> Session:
 def known(folder: pathlib.Path) -> bool:
     """Returns whether this process has already recorded to a folder."""
     return str(_resolved(folder)) in _sessions
+
+
+def latest() -> pathlib.Path | None:
+    """Returns the folder that this process has recorded to last; None if there is none."""
+    return next(reversed([each.folder for each in _sessions.values() if each.folder.is_dir()]), None)
 
 
 def _resolved(folder: pathlib.Path) -> pathlib.Path:

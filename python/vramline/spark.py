@@ -16,11 +16,10 @@ from __future__ import annotations
 import datetime
 import functools
 import os
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from vramline import _vramline, binary
+from vramline import _vramline, command
 from vramline.fleet import checked, parameters, question_sql, view_statements
 
 if TYPE_CHECKING:
@@ -167,8 +166,5 @@ def _write(batches: Iterator[pyarrow.RecordBatch], dataset: str, allocations: bo
         for begin in range(0, len(paths), PATHS_PER_COMMAND):
             part = paths[begin : begin + PATHS_PER_COMMAND]
             options = ["--allocations"] if allocations else []
-            command = [binary.path(), "export", "--to", "dataset", "-o", dataset, *options, "--", *part]
-            ended = subprocess.run(command, capture_output=True, text=True, check=False)
-            if ended.returncode:
-                raise OSError(ended.stderr.strip())
+            command.output("export", "--to", "dataset", "-o", dataset, *options, "--", *part)
             yield pyarrow.RecordBatch.from_pydict({"paths": [len(part)]})

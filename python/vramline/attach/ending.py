@@ -11,12 +11,10 @@ from typing import Any
 
 from vramline import _vramline, counters
 from vramline.attach.steps import Steps
-from vramline.session import Session
+from vramline.session import Session, causes
 
 # Seconds to write the trace after SIGTERM, which a SIGKILL usually follows some seconds later.
 _PATIENCE = 8.0
-_MOST_TEXT = 1 << 20
-_MOST_BEFORE = 8
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -27,24 +25,20 @@ def watch(job: Session, steps: Steps) -> None:
     ended: list[bool] = []
     told: list[BaseException | None] = [None]
 
-    def tell(kind: type[BaseException], error: BaseException) -> None:
+    def tell(error: BaseException) -> None:
         if told[0] is error:
             return
         told[0] = error
         # The cause of the last error may be the one that PyTorch raised.
-        for each in (error, *_before(error)):
+        for each in (error, *causes(error)):
             steps.on_exception(each)
-        text = f"{kind.__name__}: {error}"
-        job.mark("exception", text[:4000], read=counters.read_all())
-        path = job.folder / f"exception-{job.name}.txt"
-        text += "".join(f"\n\nearlier error: {type(each).__name__}: {each}" for each in _before(error))
-        job.attempt(lambda: path.write_text(text[:_MOST_TEXT], encoding="utf-8", errors="replace"))
+        job.exception(error, counters.read_all())
 
     def at_exit() -> None:
         # The program may have replaced our excepthook; Python keeps the last exception here.
         error = getattr(sys, "last_value", None)
         if isinstance(error, BaseException) and os.getpid() == owner:
-            tell(type(error), error)
+            tell(error)
         if os.getpid() == owner and not ended:
             ended.append(True)
             steps.finish("the program ended")
@@ -61,7 +55,7 @@ def watch(job: Session, steps: Steps) -> None:
 
     def at_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
         try:
-            tell(kind, error)
+            tell(error)
         except Exception:
             pass
         return before(kind, error, _without_us(trace))
@@ -86,18 +80,6 @@ def at_exit_of(steps: Steps) -> None:
     In a forked child the window is closed, so the handler does nothing.
     """
     atexit.register(steps.finish, "the program ended")
-
-
-def _before(error: BaseException) -> list[BaseException]:
-    """Returns the causes of an error: memory may have run out before the program raised its own error."""
-    chain = [error]
-    while len(chain) < _MOST_BEFORE:
-        last = chain[-1]
-        before = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
-        if before is None or any(before is known for known in chain):
-            break
-        chain.append(before)
-    return chain[1:]
 
 
 def _without_us(trace: TracebackType | None) -> TracebackType | None:
