@@ -86,7 +86,7 @@ class Probes:
         (self._folder / "probe.json").write_text(json.dumps(self._told | {"accumulate": accumulate}), encoding="utf-8")
         script = Path(__file__).parent / "_probe" / "train.py"
         command = [
-            *(_binary(), "plan", "--json", "--repeats", "1", "--trace-steps", str(_STEPS)),
+            *(binary(), "plan", "--json", "--repeats", "1", "--trace-steps", str(_STEPS)),
             *("--batches", ",".join(map(str, self._batches)), "--batch", str(batch)),
             *(("--limit", str(limit)) if limit is not None else ()),
             *(("--confirm", str(confirm)) if confirm else ("--no-confirm",)),
@@ -220,7 +220,8 @@ def _place(build: Callable[[], Any] | str | None) -> str | None:
     return f"{module}:{name}"
 
 
-def _binary() -> str:
+def binary() -> str:
+    """Returns the path of the `vramline` binary of this installation."""
     folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parents[1] / "bin"]
     told = os.environ.get("VRAMLINE_BIN")
     places = ([told] if told else []) + [str(folder / "vramline") for folder in folders]
