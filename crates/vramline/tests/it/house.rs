@@ -224,6 +224,7 @@ const PACKAGE: Program = Program {
             "tracing",
             "page",
             "notebook",
+            "testing",
             "load",
             "comparison",
             "accumulation",
