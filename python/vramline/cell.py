@@ -81,14 +81,14 @@ class DeviceMemory(NamedTuple):
         if whole is None:
             return rows
         others = whole - self.held.bytes
-        change = None if self.before is None or self.after is None else self.change_of_others()
+        change = None if self.before is None or self.after is None else self._change_of_others()
         if others:
             rows.append(("no name", self._others(others), size_text(others), "" if change is None else change_text(change), ""))
         title = "in use" if self.after is not None else "all arrays that JAX lists"
         rows.append((title, "", size_text(whole), "" if self.change is None else change_text(self.change), ""))
         return rows
 
-    def change_of_others(self) -> int:
+    def _change_of_others(self) -> int:
         """By how many bytes the memory changed that no name holds."""
         return ((self.after or 0) - self.held.bytes) - ((self.before or 0) - self.held_before.bytes)
 
@@ -96,8 +96,8 @@ class DeviceMemory(NamedTuple):
         if size < 0:
             return "held outside of the pool"
         if self.framework == "torch":
-            return "rounding, saved for a backward pass, workspaces, objects outside of the notebook"
-        return "rounding, constants and caches of the framework, objects outside of the notebook"
+            return "rounding, saved for a backward pass, workspaces, other modules"
+        return "rounding, caches of the framework, other modules"
 
     def notes(self) -> list[str]:
         notes = []

@@ -51,7 +51,8 @@ class Sheet:
 
     def __str__(self) -> str:
         lines = [self.title]
-        cells = [[str(cell) for cell in row] for row in (self.columns, *self.rows)] if self.rows else []
+        head = [self.columns] if any(self.columns) else []
+        cells = [[str(cell) for cell in row] for row in (*head, *self.rows)] if self.rows else []
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for row in cells:
             shown = (
@@ -68,7 +69,9 @@ class Sheet:
 
         def cell(tag: str, number: int, value: object) -> str:
             side = "left" if number < _TEXT_COLUMNS else "right"
-            return f'<{tag} style="text-align:{side}">{html.escape(str(value))}</{tag}>'
+            # A long description may be wrapped; names and numbers are read as a whole.
+            wrap = "normal" if number == _TEXT_COLUMNS - 1 else "nowrap"
+            return f'<{tag} style="text-align:{side};white-space:{wrap}">{html.escape(str(value))}</{tag}>'
 
         def line(tag: str, row: Sequence[object]) -> str:
             return f"<tr>{''.join(cell(tag, number, value) for number, value in enumerate(row))}</tr>"

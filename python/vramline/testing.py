@@ -278,12 +278,12 @@ class Measures:
         """Says what fixtures and the module of the test hold at its end."""
         roots = {f"fixture {name}": value for name, value in getattr(item, "funcargs", {}).items() if name not in ("request", "vram")}
         module = getattr(item, "module", None)
-        roots |= {f"global {name}": value for name, value in list(vars(module).items() if module is not None else ())}
+        roots |= {f"global {name}": value for name, value in list(vars(module).items() if module is not None else ()) if not name.startswith("__")}
         sheets = []
         for peak in test.peaks:
-            holders = sorted(held.held(roots, peak.device, peak.framework).holders, key=lambda holder: -holder.bytes)[:_MOST_HOLDERS]
-            if holders:
-                rows = [(holder.name, holder.type, size_text(holder.bytes)) for holder in holders]
+            holders = sorted(held.held(roots, peak.device, peak.framework).holders, key=lambda holder: -holder.bytes)
+            rows = [(holder.name, holder.type, size_text(holder.bytes)) for holder in holders[:_MOST_HOLDERS] if holder.bytes]
+            if rows:
                 sheets.append(str(Sheet(f"Held on {peak.device} when the test ended", ("held by", "what", "size"), rows)))
         return sheets
 
@@ -382,7 +382,7 @@ def _parts(peak: DevicePeak) -> str:
         ("its fixtures", "", size_text(peak.start - peak.before)),
         ("the test function", "at its peak", size_text(peak.peak - peak.start)),
     ]
-    return str(Sheet("  of that:", ("", "", ""), rows))
+    return str(Sheet("Of that:", ("", "", ""), rows))
 
 
 def _process() -> str:
