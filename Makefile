@@ -14,7 +14,7 @@
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make doc     the manual of the Rust library, as its users see it: target/doc/vramline/index.html
 #   make web     the script of the report page, from web/src into crates/vramline-cli/web (needs Node; what is there is kept in git)
-#   make screenshots   the pictures of the README, from the demo (docs/images)
+#   make screenshots   the pictures of the README and the guides (docs/images; installs JupyterLab)
 #   make fmt     format everything
 #
 # Times of these, and where they go: CONTRIBUTING.md.
@@ -137,6 +137,7 @@ docs: build
 
 # Each is made by a script, from the demo.
 screenshots: package browser
+	$(VENV)/bin/python $(INSTALL) jupyterlab
 	for script in docs/screenshots/*.py; do $(VENV)/bin/python $$script || exit 1; done
 
 bench: optimized

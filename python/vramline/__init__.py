@@ -95,3 +95,13 @@ def __getattr__(name: str) -> object:
     if name in ("huggingface", "keras", "lightning", "spark"):
         return importlib.import_module(f"vramline.{name}")
     raise AttributeError(f"module 'vramline' has no attribute '{name}'")
+
+
+def load_ipython_extension(shell: object) -> None:
+    """Adds `%%vramline` and `%vramline` to a notebook: `%load_ext vramline`."""
+    importlib.import_module("vramline.notebook").load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """Undoes `load_ipython_extension`: `%unload_ext vramline`."""
+    importlib.import_module("vramline.notebook").unload(shell)

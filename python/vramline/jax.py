@@ -6,6 +6,7 @@ the peak.
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -60,6 +61,26 @@ def read(device: str) -> Counters:
         told.get("pool_bytes"),
         told.get("bytes_limit"),
     )
+
+
+def name_of(device: Any) -> str:
+    """Returns the name of one of JAX's devices, such as "GPU:0". Accelerators are numbered in this process."""
+    platform = _PLATFORMS.get(device.platform, device.platform.upper())
+    local: list[Any] = next((known for backend in _backends().values() if device in (known := backend.local_devices())), [])
+    return f"{platform}:{local.index(device) if device in local else device.id}"
+
+
+def live_bytes(device: str) -> int:
+    """Returns the bytes of all arrays on a device, as JAX lists them."""
+    return sum(size for array in sys.modules["jax"].live_arrays() for name, size in parts_of(array) if name == device)
+
+
+def parts_of(array: Any) -> list[tuple[str, int]]:
+    """Returns the devices of this process that hold an array, and how many bytes each holds. Reads and creates no array."""
+    if array.is_deleted():
+        return []
+    size = array.dtype.itemsize * math.prod(array.sharding.shard_shape(array.shape))
+    return [(name_of(device), size) for device in array.sharding.addressable_devices]
 
 
 def ordinal(device: str) -> int:

@@ -9,7 +9,7 @@ from vramline import counters, recorder, shown
 from vramline.adapter import resets
 from vramline.info import MemoryInfo, memory_info, reset_peak
 
-_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+FRAMEWORK_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 
 # By framework: what gives the bytes of a pool back to the driver.
 _RETURNS = {
@@ -104,6 +104,11 @@ class Watch:
             job.mark("mark", f"{self.label or 'watch'} {what}", how="api", read=counters.read_all())
 
     @property
+    def is_reset(self) -> bool:
+        """Whether the framework's peak counts from the beginning of the block, and was not reset since."""
+        return self._since is not None and self._since == self._last_reset()
+
+    @property
     def peak(self) -> int | None:
         """The highest number of bytes in use inside the block; None if it is unknown, and `why_peak` gives the reason."""
         return None if self.after is None or self._is_other_reset else self._seen
@@ -153,7 +158,7 @@ class Watch:
         if current is None or current >= 0 or self.after is None:
             return []
         framework = self.after.framework or ""
-        name = _NAMES.get(framework, "the framework")
+        name = FRAMEWORK_NAMES.get(framework, "the framework")
         lines = [f"  given back to the pool: {-current:,} bytes; {name} reuses them for this process's next tensors"]
         is_async = os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async" and owner == "the driver"
         if pool is not None:

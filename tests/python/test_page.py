@@ -817,3 +817,30 @@ def test_script_is_the_one_of_its_source():
     for name in ("page.js", "page.css", "hashes.txt"):
         assert (made / name).read_bytes() == (dist / name).read_bytes(), f"{dist / name} is old: make web"
     subprocess.run(["npx", "tsc", "--noEmit"], cwd=web, check=True, capture_output=True)
+
+
+def test_a_frame_of_a_notebook_shows_the_page(browser, binary, fixtures, tmp_path, monkeypatch):
+    """As in a notebook that was exported to HTML: opened from disk, without a network."""
+    from vramline.page import page as page_of
+
+    monkeypatch.setenv("VRAMLINE_BIN", str(binary))
+    shown = page_of([fixtures / PAGES["tensorflow_recording"]])
+    file = tmp_path / "notebook.html"
+    file.write_text(f"<!doctype html><meta charset=utf-8><body>{shown._repr_html_()}</body>", encoding="utf-8")
+    complaints = []
+    context = browser.new_context(offline=True, viewport={"width": 1100, "height": 900})
+    page = context.new_page()
+    page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: complaints.append(request.url) if not request.url.startswith(("file:", "about:")) else None)
+    page.goto(file.as_uri())
+    frame = page.frame_locator("iframe")
+    frame.locator("#notes").wait_for()
+    assert "79.7 MiB" in frame.locator("#verdict").inner_text()
+    assert frame.locator("canvas").count() > 1
+    # The frame is of another origin: neither can reach into the other.
+    assert page.evaluate("document.querySelector('iframe').contentDocument") is None
+    ARTEFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTEFACTS / "notebook_frame.png")
+    context.close()
+    assert complaints == []
