@@ -152,7 +152,7 @@ impl LiveJob {
         match news {
             News::Manifest(manifest) => self.manifest = Some(*manifest),
             News::Joined(id, manifest) => drop(self.joined.insert(id.clone(), *manifest)),
-            News::Facts(id, facts) => self.process(id).recorded.facts = facts,
+            News::Facts(id, facts) => self.process(id).recorded.facts = *facts,
             News::Marks(id, marks) => self.process(id).marks(marks),
             News::Samples(id, samples) => self.process(id).samples(&samples),
             News::Inventories(id, inventories) => {
