@@ -32,7 +32,7 @@ export VRAMLINE_BIN := $(abspath $(BINARY))
 
 .PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations \
   dist test-dist \
-  doc docs web browser screenshots bench proof gpu-proof gpu-owners gpu-beside fuzz fmt clean
+  doc docs web browser java screenshots bench proof gpu-proof gpu-owners gpu-beside fuzz fmt clean
 
 all: build
 
@@ -107,9 +107,14 @@ test-python: package browser
 	$(VENV)/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/python
 
 # For packages that are large or take long to start. Each test there says why it is not in the everyday suite.
-test-integrations: build $(INTEGRATIONS)/.installed
+test-integrations: build java $(INTEGRATIONS)/.installed
 	$(INTEGRATIONS)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
 	VRAMLINE_BIN=$(abspath $(INTEGRATIONS))/bin/vramline $(INTEGRATIONS)/bin/python -m pytest -q tests/integrations
+
+# For Spark. Without it the tests of Spark say so and are skipped.
+java:
+	@command -v java >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q openjdk-17-jre-headless; } \
+	  || echo "no java: Spark is not tested"
 
 # The wheel is made from the source archive, which so is known to build. Each crate that others may use is packaged and built from
 # its package, into target/package.
@@ -146,6 +151,7 @@ proof: optimized
 	$(VENV)/bin/python benches/against_pickle.py --write docs/proof/benchmarks.md
 	$(VENV)/bin/python benches/page.py --write docs/proof/benchmarks.md
 	$(VENV)/bin/python benches/recording_cost.py --write docs/proof/cost.md
+	$(VENV)/bin/python benches/dataset.py --write docs/proof/dataset.md
 	$(VENV)/bin/python benches/layers.py --write docs/proof/layers.md
 	$(VENV)/bin/python benches/kill_nine.py
 	$(VENV)/bin/python benches/clean_runs.py
