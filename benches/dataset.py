@@ -73,7 +73,7 @@ def answered(question, dataset):
         "rows = len(vramline.ask(sys.argv[1], sys.argv[2]).fetchall()); print(time.monotonic() - begin, rows)"
     )
     done = subprocess.run([sys.executable, "-c", code, question, dataset], check=True, capture_output=True, text=True)
-    seconds, _ = done.stdout.split()
+    seconds, _ = done.stdout.splitlines()[-1].split()
     return float(seconds)
 
 

@@ -300,7 +300,7 @@ fn script_in(command: &[String]) -> Option<usize> {
     let module =
         command.iter().position(|word| word == "-m").map(|at| at + 1).filter(|at| *at < command.len());
     let script = command.iter().position(|word| word.ends_with(".py"));
-    // `torchrun -m package` and `python -m torch.distributed.run train.py` both start with an option.
+    // `python -m torch.distributed.run train.py` has both, and the module is not the program of the user.
     script.or(module).or_else(|| (!command.is_empty()).then_some(0))
 }
 
