@@ -33,7 +33,7 @@ export VRAMLINE_BIN := $(abspath $(BINARY))
 
 .PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations prometheus \
   dist test-dist \
-  doc docs web browser screenshots bench proof gpu-proof gpu-owners gpu-beside fuzz fmt clean
+  doc docs web browser java screenshots bench proof gpu-proof gpu-owners gpu-beside fuzz fmt clean
 
 all: build
 
@@ -108,7 +108,7 @@ test-python: package browser
 	$(VENV)/bin/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/python
 
 # For packages that are large or take long to start. Each test there says why it is not in the everyday suite.
-test-integrations: build prometheus $(INTEGRATIONS)/.installed
+test-integrations: build prometheus java $(INTEGRATIONS)/.installed
 	$(INTEGRATIONS)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
 	PATH="$$PATH:$(PROMETHEUS)" VRAMLINE_BIN=$(abspath $(INTEGRATIONS))/bin/vramline \
 	  $(INTEGRATIONS)/bin/python -m pytest -q tests/integrations
@@ -118,6 +118,11 @@ prometheus:
 	@command -v promtool >/dev/null || [ -x $(PROMETHEUS)/promtool ] || { mkdir -p target/prometheus && cd target/prometheus \
 	  && { apt-get download -q prometheus || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get download -q prometheus; }; } \
 	  && dpkg-deb -x prometheus_*.deb .; } || echo "no Prometheus: the exporter is not tested with it"
+
+# For Spark. Without it the tests of Spark say so and are skipped.
+java:
+	@command -v java >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -y -q openjdk-17-jre-headless; } \
+	  || echo "no java: Spark is not tested"
 
 # The wheel is made from the source archive, which so is known to build. Each crate that others may use is packaged and built from
 # its package, into target/package.
@@ -156,6 +161,7 @@ proof: optimized
 	$(VENV)/bin/python benches/page.py --write docs/proof/benchmarks.md
 	$(VENV)/bin/python benches/ranks.py --write docs/proof/ranks.md
 	$(VENV)/bin/python benches/recording_cost.py --write docs/proof/cost.md
+	$(VENV)/bin/python benches/dataset.py --write docs/proof/dataset.md
 	$(VENV)/bin/python benches/layers.py --write docs/proof/layers.md
 	$(VENV)/bin/python benches/kill_nine.py
 	$(VENV)/bin/python benches/clean_runs.py

@@ -116,7 +116,12 @@ def _asked(
         import duckdb
     except ImportError:
         raise ImportError("DuckDB is not installed\nhint: pip install duckdb") from None
-    made = connection if connection is not None else duckdb.connect()
+    if connection is None:
+        made = duckdb.connect()
+        # It would be printed into whatever the program writes.
+        made.execute("SET enable_progress_bar = false")
+    else:
+        made = connection
     for statement in _statements(query, folder):
         made.execute(statement)
     for statement in replaced:

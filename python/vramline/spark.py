@@ -117,7 +117,8 @@ def ask(
     spark: SparkSession, question: str, *, since: str | datetime.date | None = None, batch_factor: float | None = None
 ) -> DataFrame:
     """Asks one of `vramline.questions()` of the tables that were registered last. The options are those of `vramline.ask`."""
-    for statement in parameters(since, batch_factor):
+    # Numbers of an earlier question do not stay.
+    for statement in parameters(since, batch_factor) or view_statements()[:1]:
         spark.sql(statement)
     return spark.sql(question_sql(question))
 

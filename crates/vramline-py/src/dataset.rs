@@ -124,7 +124,8 @@ impl OpenStream {
     fn new(table: DatasetTable) -> OpenStream {
         let columns = table.columns();
         let partitions = PARTITIONS.map(|(name, _)| (name, ColumnKind::Text, false));
-        let all = columns.iter().map(|column| (column.name, column.kind, column.may_be_null)).chain(partitions);
+        let all =
+            columns.iter().map(|column| (column.name, column.kind, column.may_be_null)).chain(partitions);
         let (fields, columns): (Vec<Field>, Vec<Column>) = all
             .map(|(name, kind, may_be_null)| {
                 let column = Column::new(kind);

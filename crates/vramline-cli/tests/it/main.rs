@@ -1,6 +1,7 @@
 //! The binary's tests, in one binary: whole commands with exit code, output and errors. Verbs without a module are tested here.
 //!
 //! - `bug`: a panic is one message and an exit code, and leaves no half of a file
+//! - `dataset`: tables for SQL across jobs
 //! - `diff`: `vramline diff`, its gate and its errors
 //! - `driver`: `run` and `doctor` with a driver that plays a script
 //! - `exit`: the table of exit codes, row by row; a plan that is ended ends at once
@@ -17,6 +18,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bug;
+mod dataset;
 mod diff;
 mod driver;
 mod exit;

@@ -19,7 +19,8 @@ use vramline::plan::{Compiled, Fix};
 use vramline::snapshot::{Held, Snapshot, Still, StillPool};
 use vramline::source::{Content, read_programs};
 use vramline::stack::{Stack, Stacks};
-use vramline::units::{Bytes, Nanos};
+use vramline::units::{Bytes, Nanos, capitalised};
+use vramline::view::dataset::{DatasetTable, PARTITIONS, SCHEMA, TableColumn};
 use vramline::view::diff::Diff;
 use vramline::view::doctor::Doctor;
 use vramline::view::oom::OomReport;
@@ -504,5 +505,43 @@ fn the_page_has_the_documents_types() {
     assert!(
         is_same,
         "web/src/documents.ts is older than the documents: run this test with VRAMLINE_WRITE_DOCS=1, then `make web`"
+    );
+}
+
+/// `docs/reference/dataset.md` holds the table of every table. With `VRAMLINE_WRITE_DOCS=1` they are written into it.
+#[test]
+fn the_docs_hold_the_tables_of_a_dataset() {
+    let path = root().join("docs/reference/dataset.md");
+    let docs = fs::read_to_string(&path).unwrap();
+    let row = |column: &TableColumn| {
+        let null = if column.may_be_null { " or null" } else { "" };
+        let why = column.null.map_or(String::new(), |reason| format!(". Null: {reason}"));
+        format!("| `{}` | {}{null} | {}{why} |\n", column.name, column.kind.word(), column.meaning)
+    };
+    let table = |table: DatasetTable| {
+        let columns: String = table.columns().iter().map(row).collect();
+        format!(
+            "### `{}`\n\n{}.\n\n| column | type | meaning |\n|---|---|---|\n{columns}",
+            table.word(),
+            capitalised(table.meaning())
+        )
+    };
+    let partitions: String =
+        PARTITIONS.iter().map(|(name, meaning)| format!("| `{name}` | text | {meaning} |\n")).collect();
+    let tables: Vec<String> = DatasetTable::ALL.into_iter().map(table).collect();
+    let written = format!(
+        "## Tables\n\nSchema {SCHEMA}. Every table has these columns, which are the names of the folders:\n\n\
+         | column | type | meaning |\n|---|---|---|\n{partitions}\n{}",
+        tables.join("\n")
+    );
+    let (before, _) = docs.split_once("## Tables\n").unwrap();
+    let expected = format!("{before}{written}");
+    if std::env::var_os("VRAMLINE_WRITE_DOCS").is_some() {
+        fs::write(&path, &expected).unwrap();
+        return;
+    }
+    assert!(
+        docs == expected,
+        "docs/reference/dataset.md does not hold the tables: run this test with VRAMLINE_WRITE_DOCS=1"
     );
 }

@@ -253,10 +253,10 @@ impl WorkFolder {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             };
-            // Without locks leftovers stay, which harms nobody.
-            let _ = flock(&locked, FlockOperation::NonBlockingLockExclusive);
-            // Another export that cleaned up between the two calls has removed the file and goes on.
-            if !lock.exists() {
+            // Another export that cleans up between the two calls has the lock, or has removed the file. On a file system without locks
+            // leftovers stay, which does no harm.
+            let is_taken = flock(&locked, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK);
+            if is_taken || !lock.exists() {
                 continue;
             }
             fs::create_dir(&path)?;

@@ -151,11 +151,11 @@ impl RowSink for Partition<'_> {
             column.push(*cell);
         }
         open.rows += 1;
-        if open.rows == GROUP_ROWS {
-            if let Some(mut open) = self.tables.remove(&key) {
-                self.flush(host, table, &mut open)?;
-                self.tables.insert(key, open);
-            }
+        if open.rows == GROUP_ROWS
+            && let Some(mut open) = self.tables.remove(&key)
+        {
+            self.flush(host, table, &mut open)?;
+            self.tables.insert(key, open);
         }
         Ok(())
     }

@@ -131,7 +131,7 @@ fn job_of(recorded: &Recorded) -> Option<String> {
     parent.into_iter().chain(processes).find(|job| !job.is_empty()).cloned()
 }
 
-/// Files are known by their contents.
+/// What is no recording is known by the content of what was read.
 fn of_files(path: &Path, reading: &Reading) -> Result<String, SourceError> {
     let traces = reading.hosts.iter().map(|host| &host.path);
     let mut files: Vec<&PathBuf> = traces.chain(reading.stills.iter().map(|(path, _)| path)).collect();

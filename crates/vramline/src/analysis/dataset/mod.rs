@@ -65,9 +65,8 @@ impl DatasetSource {
         let recorded = self.reading.recorded.as_ref();
         let manifest = recorded.and_then(|recorded| recorded.manifest.as_ref());
         let told = |host: &str| Some(host.to_owned()).filter(|host| !host.is_empty());
-        let processes: Vec<DatasetProcess> = recorded.map_or_else(Vec::new, |recorded| {
-            recorded.processes.iter().map(DatasetProcess::of).collect()
-        });
+        let processes: Vec<DatasetProcess> = recorded
+            .map_or_else(Vec::new, |recorded| recorded.processes.iter().map(DatasetProcess::of).collect());
         let hosts = Hosts::of(&report, &processes, manifest.and_then(|manifest| told(&manifest.host)));
         let identity = manifest.map(|manifest| manifest.identity.clone());
         let identity = identity.or_else(|| processes.first().map(|process| process.identity.clone()));
@@ -81,11 +80,32 @@ impl DatasetSource {
             recorded_with: manifest.map(|manifest| manifest.vramline.clone()),
             driver_version: driver.and_then(|driver| driver.library.driver_version.clone()),
             devices: devices(&report),
-            pools: report.pools.iter().map(|pool| PoolSizes::of(pool, &report)).collect(),
+            pools: report.pools.iter().map(|pool| self.pool(pool, &report, &hosts, &processes)).collect(),
             failures: self.reading.failures.as_ref().map_or(0, |read| read.failures.list.len()),
             processes,
             hosts,
             report,
+        }
+    }
+
+    /// Where a pool belongs. Of a recording the process tells host and number: in a container, profilers may know others.
+    fn pool(
+        &self,
+        pool: &PoolAnalysis,
+        report: &ReportAnalysis,
+        hosts: &Hosts,
+        processes: &[DatasetProcess],
+    ) -> DatasetPool {
+        let traced = pool.trace_in(&self.reading).and_then(|(host, _)| host.process);
+        let process = traced.and_then(|number| processes.get(number));
+        DatasetPool {
+            host: process.map_or_else(
+                || hosts.of_process(&pool.host, pool.pid),
+                |process| Key::host(Some(&process.host)),
+            ),
+            pid: process.map(|process| process.pid).or(pool.pid),
+            rank: process.and_then(|process| process.rank).or(pool.rank),
+            sizes: PoolSizes::of(pool, report),
         }
     }
 
@@ -120,8 +140,8 @@ pub struct DatasetEntry {
     pub devices: Vec<DatasetDevice>,
     /// Its processes.
     pub processes: Vec<DatasetProcess>,
-    /// The sizes of each pool of the report, in the same order.
-    pub pools: Vec<PoolSizes>,
+    /// What a report does not say of each of its pools, in the same order.
+    pub pools: Vec<DatasetPool>,
     /// Number of failed allocations.
     pub failures: usize,
     /// The machines.
@@ -185,6 +205,19 @@ pub struct DatasetDevice {
     pub highest: Option<HighestFigures>,
     /// The highest peak of its pools.
     pub pool_peak: Option<Bytes>,
+}
+
+/// A pool of the report: where it belongs, and its size.
+#[derive(Clone, Debug)]
+pub struct DatasetPool {
+    /// The machine.
+    pub host: Key,
+    /// The process.
+    pub pid: Option<u64>,
+    /// Its rank in a distributed job.
+    pub rank: Option<u64>,
+    /// What it took from the driver.
+    pub sizes: PoolSizes,
 }
 
 /// What a pool took from the driver.
@@ -267,7 +300,7 @@ fn script_in(command: &[String]) -> Option<usize> {
     let module =
         command.iter().position(|word| word == "-m").map(|at| at + 1).filter(|at| *at < command.len());
     let script = command.iter().position(|word| word.ends_with(".py"));
-    // `torchrun -m package` and `python -m torch.distributed.run train.py` both start with an option.
+    // `python -m torch.distributed.run train.py` has both, and the module is not the program of the user.
     script.or(module).or_else(|| (!command.is_empty()).then_some(0))
 }
 

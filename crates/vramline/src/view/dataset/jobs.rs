@@ -1,7 +1,7 @@
 //! Rows about jobs: what ran, in which processes, what failed, what was found.
 
-use crate::analysis::dataset::{DatasetEntry, DatasetProcess};
 use crate::analysis::dataset::key::SourceKeys;
+use crate::analysis::dataset::{DatasetEntry, DatasetProcess};
 use crate::analysis::oom::FailureAnalysis;
 use crate::document::{Cells, Day, Document};
 use crate::event::Framework;
@@ -24,7 +24,7 @@ pub(super) struct JobRow {
     /// Its format: `recording`, `xplane`, `torch-snapshot`, `memory-dump`, `oom-log`, `pprof`, `hlo` or `memory-profile`.
     format: &'static str,
     /// The name of the job by `vramline run --job` or its launcher, as it is.
-    #[field(null = "nobody named the job")]
+    #[field(null = "neither `vramline run --job` nor a launcher named the job")]
     job_id: Option<String>,
     /// `tensorflow`, `jax` or `pytorch`.
     #[field(null = "the file does not show which framework wrote it")]
@@ -85,7 +85,7 @@ pub(super) struct JobRow {
     /// Number of warnings: what the report could not read or did not know.
     warnings: usize,
     /// The version of NVIDIA's driver.
-    #[field(null = "nobody asked the driver")]
+    #[field(null = "the driver was not queried")]
     driver_version: Option<String>,
     /// The version of Vramline that recorded it.
     #[field(null = "only recordings of `vramline run` contain it")]
@@ -138,22 +138,22 @@ pub(super) struct ProcessRow {
     #[field(null = "no launcher variable contains the rank")]
     rank: Option<u64>,
     /// Its number among the processes of its machine.
-    #[field(null = "the launcher does not tell")]
+    #[field(null = "the launcher does not report it")]
     local_rank: Option<u64>,
     /// The number of its machine in the job.
-    #[field(null = "the launcher does not tell")]
+    #[field(null = "the launcher does not report it")]
     node_rank: Option<u64>,
     /// Number of processes of the job.
-    #[field(null = "the launcher does not tell")]
+    #[field(null = "the launcher does not report it")]
     world_size: Option<u64>,
     /// How many times the launcher had restarted this part of the job.
     #[field(null = "the launcher does not count restarts")]
     attempt: Option<u64>,
     /// Its task in a cluster of TensorFlow: `chief`, `worker`, `ps` or `evaluator`.
-    #[field(null = "TF_CONFIG does not tell")]
+    #[field(null = "TF_CONFIG does not contain it")]
     role: Option<&'static str>,
-    /// Who told the rank: `torchrun`, `rank-variables`, `open-mpi`, `pmix`, `slurm`, `jax`, `torch-distributed`, `tf-config` or `kubernetes`.
-    #[field(null = "nobody told a rank or a job")]
+    /// The source of the rank: `torchrun`, `rank-variables`, `open-mpi`, `pmix`, `slurm`, `jax`, `torch-distributed`, `tf-config` or `kubernetes`.
+    #[field(null = "no launcher is known")]
     launcher: Option<&'static str>,
     /// The framework that holds the memory: `tensorflow`, `torch` or `jax`.
     #[field(null = "the process imported no framework")]

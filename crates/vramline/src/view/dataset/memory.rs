@@ -1,6 +1,6 @@
 //! Rows about memory: devices, pools, steps, and what held the peak.
 
-use crate::analysis::dataset::{DatasetDevice, DatasetEntry, PoolSizes};
+use crate::analysis::dataset::{DatasetDevice, DatasetEntry, DatasetPool};
 use crate::analysis::limit::LimitSetter;
 use crate::document::{Cells, Document};
 use crate::ledger::{LineKind, Teller};
@@ -17,16 +17,16 @@ pub(super) struct DeviceRow {
     /// `GPU:0`, `TPU:0`, `CPU:0`, or `HOST` for pinned host memory.
     device: String,
     /// The product's name.
-    #[field(null = "the driver was not asked, or the device is not a GPU")]
+    #[field(null = "the driver was not queried, or the device is not a GPU")]
     name: Option<String>,
     /// All its memory.
     #[field(null = "neither driver nor profiler reports it")]
     total_bytes: Option<Bytes>,
     /// The version of NVIDIA's driver.
-    #[field(null = "the driver was not asked")]
+    #[field(null = "the driver was not queried")]
     driver_version: Option<String>,
     /// Peak of the job's processes together, by the driver or the kernel.
-    #[field(null = "nobody asked the driver")]
+    #[field(null = "the driver was not queried")]
     held_peak_bytes: Option<Bytes>,
     /// Bytes of these processes outside their pools at the start: context and libraries.
     #[field(null = "there is no reading of the driver that can be compared with the pools")]
@@ -142,22 +142,22 @@ pub(super) struct PoolRow {
 }
 
 impl PoolRow {
-    pub(super) fn of(number: usize, pool: &PoolView, sizes: &PoolSizes) -> PoolRow {
+    pub(super) fn of(number: usize, pool: &PoolView, place: &DatasetPool) -> PoolRow {
         let held = pool.at_peak.as_ref();
         let role = |role: Role| held.map(|held| held.by_role.get(role));
         PoolRow {
             pool_number: number,
             pool: pool.name.clone(),
             device: pool.device.clone(),
-            pid: pool.pid,
-            rank: pool.rank,
+            pid: place.pid,
+            rank: place.rank,
             limit_bytes: pool.limit_bytes,
             limit_by: pool.limit_by.map(LimitSetter::word),
             allocs: pool.allocs,
             peak_bytes: pool.peak_bytes,
             lifetime_peak_bytes: pool.lifetime_peak_bytes,
-            reserved_bytes: sizes.reserved,
-            reserved_by: sizes.by,
+            reserved_bytes: place.sizes.reserved,
+            reserved_by: place.sizes.by,
             moment: pool.moment.word(),
             in_use_bytes: held.map(|held| held.in_use_bytes),
             parameters_bytes: role(Role::Parameters),
@@ -217,12 +217,12 @@ pub(super) struct PeakRow {
 
 impl PeakRow {
     /// The holders of a pool at one moment.
-    pub(super) fn all(number: usize, pool: &PoolView, held: &HeldView) -> Vec<PeakRow> {
+    pub(super) fn all(number: usize, pool: &PoolView, place: &DatasetPool, held: &HeldView) -> Vec<PeakRow> {
         let row = |holder: &'static str, bytes: Bytes| PeakRow {
             pool_number: number,
             pool: pool.name.clone(),
             device: pool.device.clone(),
-            pid: pool.pid,
+            pid: place.pid,
             holder,
             bytes,
             count: None,
@@ -337,7 +337,7 @@ pub(super) struct LedgerRow {
     #[field(null = "see `reason`")]
     bytes: Option<i64>,
     /// The source of the figure: driver, calls, host, framework, trace, replay, derived or estimated.
-    told_by: &'static str,
+    source: &'static str,
     /// Why the bytes are unknown; else empty.
     reason: String,
 }
@@ -356,7 +356,7 @@ impl LedgerRow {
             part_of: line.part_of,
             depth: line.depth,
             bytes: line.bytes,
-            told_by: Teller::word(line.source),
+            source: Teller::word(line.source),
             reason: line.reason.clone(),
         }
     }
@@ -373,7 +373,7 @@ pub(super) struct AllocationRow {
     #[field(null = "the file does not contain the process id")]
     pid: Option<u64>,
     /// The address of the block.
-    #[field(null = "the source does not tell it, or it does not fit into 63 bits")]
+    #[field(null = "the source does not contain it, or it does not fit into 63 bits")]
     address: Option<i64>,
     /// When it was allocated, on the source's clock.
     born_ns: Nanos,

@@ -29,7 +29,7 @@ pub const PARTITIONS: [(&str, &str); 3] = [
         "recording",
         "the recording: the same for copies of it and for every export, different for any two recordings",
     ),
-    ("host", "the machine; `_unknown` if the file does not tell"),
+    ("host", "the machine; `_unknown` if the file does not contain it"),
 ];
 
 /// A table of a dataset.
@@ -253,13 +253,12 @@ impl<S: RowSink> Rows<'_, S> {
         for failure in oom.iter().flat_map(|oom| &oom.failures) {
             self.add(DatasetTable::Failures, &launcher, &FailureRow::from(failure))?;
         }
-        let DatasetEntry { report, pools: sizes, hosts, .. } = entry;
+        let DatasetEntry { report, pools, hosts, .. } = entry;
         let report = Report::from(report);
-        for (number, (pool, sizes)) in report.pools.iter().zip(&sizes).enumerate() {
-            let host = hosts.of_process(&pool.host, pool.pid);
-            self.add(DatasetTable::Pools, &host, &PoolRow::of(number, pool, sizes))?;
-            for holder in pool.at_peak.iter().flat_map(|held| PeakRow::all(number, pool, held)) {
-                self.add(DatasetTable::Peaks, &host, &holder)?;
+        for (number, (pool, place)) in report.pools.iter().zip(&pools).enumerate() {
+            self.add(DatasetTable::Pools, &place.host, &PoolRow::of(number, pool, place))?;
+            for holder in pool.at_peak.iter().flat_map(|held| PeakRow::all(number, pool, place, held)) {
+                self.add(DatasetTable::Peaks, &place.host, &holder)?;
             }
         }
         for step in &report.steps {

@@ -39,6 +39,6 @@ pub const QUERIES: [DatasetQuery; 12] = queries![
     "growth",
     "fragmentation",
     "step_slope",
-    "beside_the_pool",
+    "outside_the_pool",
     "versions",
 ];

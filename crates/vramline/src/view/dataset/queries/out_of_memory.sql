@@ -1,4 +1,4 @@
--- What did allocations fail of?
+-- Why did allocations fail, and how much memory was missing?
 SELECT
     f.verdict, j.framework, f.outcome,
     COUNT(*) AS failures,

@@ -1,4 +1,4 @@
--- How much memory do processes hold beside their pools: context, libraries, other allocators?
+-- How much memory do processes hold outside their pools: context, libraries, other allocators?
 SELECT
     d.name AS device_name, j.framework, d.driver_version,
     COUNT(*) AS devices,
