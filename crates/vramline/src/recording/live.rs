@@ -25,7 +25,7 @@ pub enum News<'a> {
     /// What the launcher says: at first, when the driver has answered, and when the job has ended.
     Manifest(Box<RunManifest>),
     /// What a process says of itself.
-    Facts(&'a ProcessId, ProcessFacts),
+    Facts(&'a ProcessId, Box<ProcessFacts>),
     /// What it did.
     Marks(&'a ProcessId, Vec<Mark>),
     /// Its counters in the background.
@@ -101,7 +101,7 @@ impl Live {
                         let what = format!("'{}' has schema {}", name_of(&file), facts.schema);
                         return Err(newer(&self.path, what));
                     }
-                    Ok(facts) => tell(News::Facts(&id, facts)),
+                    Ok(facts) => tell(News::Facts(&id, Box::new(facts))),
                     Err(error) => {
                         let text = format!("cannot read '{}': {error}", name_of(&file));
                         self.fail(&file, "unreadable-facts", &text, "");

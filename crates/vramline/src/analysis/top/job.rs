@@ -158,7 +158,7 @@ impl LiveJob {
     pub fn take(&mut self, news: News<'_>) {
         match news {
             News::Manifest(manifest) => self.manifest = Some(*manifest),
-            News::Facts(id, facts) => self.process(id).recorded.facts = facts,
+            News::Facts(id, facts) => self.process(id).recorded.facts = *facts,
             News::Marks(id, marks) => self.process(id).marks(marks),
             News::Samples(id, samples) => self.process(id).samples(&samples),
             News::Inventories(id, inventories) => {
