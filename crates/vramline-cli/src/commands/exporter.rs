@@ -18,7 +18,7 @@ use crate::metrics::{Format, Metrics, Series};
 use crate::output::OutputFile;
 use crate::serve::metrics::MetricsServer;
 
-/// The default port. Prometheus' list of exporters did not have it when it was chosen.
+/// The default port: above 9100 to 9999, which other exporters use. It is not registered in Prometheus' list of exporters.
 const PORT: u16 = 10_190;
 /// A shorter token could be guessed.
 const SHORTEST_TOKEN: usize = 16;
