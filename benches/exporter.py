@@ -58,7 +58,7 @@ def resident(pid):
 
 
 def processor(pid):
-    """Processor time of a process in seconds, to the nanosecond: that of its threads, those that have ended included."""
+    """Processor time of a process in seconds, its threads that have ended included."""
     words = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -96,9 +96,7 @@ def measure(folder, minutes, every):
     pids = [int(pid) for pid in ranks.read_text().split()] + [process.pid for process in sleepers]
     (folder / "pids").write_text("\n".join(map(str, pids)))
     port = free_port()
-    exporter = subprocess.Popen(
-        [BINARY, "exporter", "--listen", str(port)], cwd=folder, env=environment(folder), stdout=subprocess.DEVNULL
-    )
+    exporter = subprocess.Popen([BINARY, "exporter", "--listen", str(port)], cwd=folder, env=environment(folder), stdout=subprocess.DEVNULL)
     try:
         time.sleep(5)
         scrape(port)
@@ -126,8 +124,7 @@ def measure(folder, minutes, every):
         f"| resident memory, after the first minute and at the end | {memory[min(len(memory), int(60 / every)) - 1]:.1f} MiB, {memory[-1]:.1f} MiB | |",
         f"| processor time | {spent:.2f} s in {took / 60:.1f} min: {100 * spent / took:.3f} % of a core | 0.5 % |",
         f"| processor time of one scrape | {1000 * spent / len(times):.1f} ms | |",
-        f"| answer to a scrape: median, 99th percentile | {1000 * statistics.median(times):.0f} ms, "
-        f"{1000 * sorted(times)[int(len(times) * 0.99)]:.0f} ms | |",
+        f"| answer to a scrape: median, 99th percentile | {1000 * statistics.median(times):.0f} ms, {1000 * sorted(times)[int(len(times) * 0.99)]:.0f} ms | |",
         f"| scrapes | {len(times):,}, one every {every:g} s | |",
         f"| series | {sizes[-1]} | |",
         f"| the job at the end | {steps:,.0f} steps of {GPUS} ranks, a recording of {recording:.1f} MiB | |",
@@ -151,8 +148,8 @@ def main():
         "# Cost of the exporter",
         "",
         "Written by `benches/exporter.py`. `vramline exporter` is scraped on a machine with 8 GPUs, which the tests' stub of NVML plays, and",
-        "200 real processes: 192 that sleep, and eight ranks of a recorded job, one for each GPU, with ten steps and ten samples a second each. A",
-        "real driver takes time of its own for each call, which is not in these figures.",
+        "200 real processes: 192 that sleep, and eight ranks of a recorded job, one for each GPU, with ten steps and ten samples a second each. The",
+        "stub answers at once: the time that a real driver takes for a call is not included.",
         "",
         *table,
         "",

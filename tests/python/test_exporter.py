@@ -120,9 +120,7 @@ def record(binary, tmp_path):
         stop = tmp_path / f"stop-{len(started)}"
         words = [sys.executable, tmp_path / "job.py", json.dumps({"stop": str(stop), **told})]
         command = [binary, "run", "-o", name, "--no-report", "--trace", "off", *options, "--", *words]
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env={**os.environ, **(environment or {})}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **(environment or {})}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         started.append((process, stop))
         return process, stop
 
@@ -223,7 +221,7 @@ def test_hostile_names_are_only_names(export, record, tmp_path):
     figures = exporter.until(lambda figures: figures.all("vramline_pool_usage_bytes", job=hostile))
     assert figures.one("vramline_pool_usage_bytes", job=hostile) == 5 * GIB
     assert len(figures.all("vramline_driver_up")) == 1
-    answer, body = exporter.get(Accept=OPENMETRICS)
+    _, body = exporter.get(Accept=OPENMETRICS)
     assert Figures(body, is_openmetrics=True).one("vramline_pool_usage_bytes", job=hostile) == 5 * GIB
 
 

@@ -18,7 +18,7 @@ use crate::metrics::{Format, Metrics, Series};
 use crate::output::OutputFile;
 use crate::serve::metrics::MetricsServer;
 
-/// The default port. Prometheus' list of exporters did not have it when it was chosen.
+/// The default port: above 9100 to 9999, which other exporters use. It is not registered in Prometheus' list of exporters.
 const PORT: u16 = 10_190;
 /// A shorter token could be guessed.
 const SHORTEST_TOKEN: usize = 16;
@@ -33,8 +33,8 @@ stays with its end and its failure for the time of --keep.
 By default only this machine can read the figures. To let others read them, give an address and a
 file with a token, which Prometheus then sends (credentials_file). There is no encryption.
 
---textfile writes a file for node_exporter's textfile collector instead. The file is replaced in one
-piece, and is removed when vramline exporter ends.
+--textfile writes a file for node_exporter's textfile collector instead. A reader never sees half a
+file. The exporter removes the file when it ends.
 
 Examples:
     vramline exporter                                   # http://127.0.0.1:10190/metrics
@@ -258,21 +258,21 @@ fn refused(error: &io::Error, address: SocketAddr) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::address;
 
     #[test]
     fn addresses_have_several_forms() {
-        for (text, address) in [
+        for (text, meant) in [
             ("9999", "127.0.0.1:9999"),
             ("0.0.0.0", "0.0.0.0:10190"),
             ("10.0.0.7:80", "10.0.0.7:80"),
             ("::1", "[::1]:10190"),
             ("[::]:7", "[::]:7"),
         ] {
-            assert_eq!(super::address(text).unwrap().to_string(), address);
+            assert_eq!(address(text).unwrap().to_string(), meant);
         }
         for text in ["", "localhost", "host:80", "1.2.3", "99999", ":80", "-1"] {
-            assert!(super::address(text).is_err(), "{text}");
+            assert!(address(text).is_err(), "{text}");
         }
     }
 }

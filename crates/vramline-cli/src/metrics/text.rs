@@ -71,7 +71,8 @@ impl Series {
     pub(crate) fn add(&mut self, metric: Metric, labels: &[&str], value: impl Display) {
         let family = metric.family();
         debug_assert_eq!(family.labels.len(), labels.len(), "{}", family.name);
-        if self.count >= MAX_SERIES {
+        // How many are left out must not be left out.
+        if self.count >= MAX_SERIES && metric != Metric::LeftOut {
             self.left_out += 1;
             return;
         }
@@ -204,6 +205,8 @@ mod tests {
             series.add(Metric::JobRunning, &["h", &number.to_string()], 1);
         }
         assert_eq!((series.count, series.left_out), (MAX_SERIES, 7));
+        series.add(Metric::LeftOut, &["h"], series.left_out);
+        assert!(series.text(Format::Text).contains("series_left_out{host=\"h\"} 7\n"));
     }
 
     #[test]

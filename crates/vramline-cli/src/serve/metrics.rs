@@ -88,7 +88,7 @@ impl MetricsServer {
                         answer(&Answer { status: 200, kind: format.content_type(), body });
                     }
                     None => {
-                        answer(&Answer::text(503, "Collecting the figures takes too long. Try again later."))
+                        answer(&Answer::text(503, "Collecting the figures takes too long. Try again later."));
                     }
                 }
             }
