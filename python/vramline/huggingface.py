@@ -99,7 +99,8 @@ class MemoryCallback(TrainerMeasurements, TrainerCallback):  # type: ignore[misc
 
     def _leave(self, around: int | None) -> None:
         # A unit is still open after an exception, or if a class of the program's own logs nothing.
-        del self._open[around or 0 :]
+        if around is not None:
+            del self._open[around:]
         if not self._open:
             self._close()
 
