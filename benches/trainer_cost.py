@@ -3,7 +3,8 @@
     .venv-integrations/bin/python benches/trainer_cost.py [--write docs/proof/cost-trainers.md]
 
 Needs the environment of `make test-integrations`. The real trainers run a tiny model on the CPU; the processor time of the thread in each
-event of the callback is added up and divided by the steps, so that neither what a step does nor a busy machine is measured. A stand-in answers
+event of the callback is added up and divided by the steps, so that neither what a step does nor waiting for a processor is measured.
+On a busy machine caches are cold, and the figures are higher. A stand-in answers
 for the counters of `torch.cuda`: what the real ones take comes on top, and `tests/gpu/trainers.py` measures it. Figures are medians with the
 range between the quartiles over several trainings. Nothing is asserted.
 """
@@ -124,13 +125,15 @@ def main():
     parser.add_argument("--write", type=pathlib.Path, help="write the table to this file too")
     args = parser.parse_args()
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "lightning"))
+    tables = [*rows("Hugging Face"), *rows("lightning")]
+    load = os.getloadavg()[1]
     lines = [
-        f"{versions}, Python {platform.python_version()}; {os.cpu_count()} cores, {platform.machine()}; {datetime.date.today()}",
+        f"{versions}, Python {platform.python_version()}; {os.cpu_count()} cores, {platform.machine()}; {datetime.date.today()};"
+        f" {load:.0f} processes wanted the processors meanwhile",
         "",
         f"| trainer | what is measured | processor time in the callback per step: median (quartiles) of {TRAININGS} trainings of {STEPS} steps |",
         "|---|---|---|",
-        *rows("Hugging Face"),
-        *rows("lightning"),
+        *tables,
     ]
     print("\n".join(lines))
     if args.write:
