@@ -4,9 +4,9 @@
 
 Needs the environment of `make test-integrations`. The real trainers run a tiny model on the CPU; the processor time of the thread in each
 event of the callback is added up and divided by the steps, so that neither what a step does nor waiting for a processor is measured.
-On a busy machine caches are cold, and the figures are higher. A stand-in answers
-for the counters of `torch.cuda`: what the real ones take comes on top, and `tests/gpu/trainers.py` measures it. Figures are medians with the
-range between the quartiles over several trainings. Nothing is asserted.
+On a busy machine caches are cold, and the figures are higher. A stand-in answers for the counters of `torch.cuda`: what the real ones take
+comes on top, and `tests/gpu/trainers.py` measures it. Figures are medians with the range between the quartiles over several trainings.
+Nothing is asserted.
 """
 
 import argparse
