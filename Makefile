@@ -11,6 +11,7 @@
 #   make gpu-proof   the ledger on a real GPU, written into docs/proof/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make gpu-owners  owners of PyTorch's memory on a real GPU, compared with the objects of its jobs; JAX too; memory that runs out late
 #   make gpu-beside  memory beside the pool by name, on a real GPU (vramline installed there, PyTorch, JAX, CuPy)
+#   make gpu-trainers  the trainers' callbacks on a real GPU, compared with torch.cuda (vramline installed there, PyTorch, trainers)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make doc     the manual of the Rust library, as its users see it: target/doc/vramline/index.html
 #   make web     the script of the report page, from web/src into crates/vramline-cli/web (needs Node; what is there is kept in git)
@@ -33,7 +34,7 @@ export VRAMLINE_BIN := $(abspath $(BINARY))
 
 .PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations prometheus \
   dist test-dist \
-  doc docs web browser java screenshots bench proof gpu-proof gpu-owners gpu-beside fuzz fmt clean
+  doc docs web browser java screenshots bench proof proof-trainers gpu-proof gpu-owners gpu-beside gpu-trainers fuzz fmt clean
 
 all: build
 
@@ -176,6 +177,12 @@ proof: optimized
 	$(VENV)/bin/python benches/fixes.py --write docs/proof/accuracy-fixes.md
 	$(VENV)/bin/python docs/outputs.py --trains
 	$(MAKE) older
+	$(MAKE) proof-trainers
+
+# With the trainers themselves, which are in the environment of the integrations.
+proof-trainers: $(INTEGRATIONS)/.installed
+	VRAMLINE_BUILD=optimized $(INTEGRATIONS)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
+	$(INTEGRATIONS)/bin/python benches/trainer_cost.py --write docs/proof/cost-trainers.md
 
 # On a machine with a GPU, PyTorch and JAX; needs no network there once the package is installed.
 gpu-proof:
@@ -193,6 +200,10 @@ gpu-beside:
 	$(PYTHON) tests/gpu/beside.py benches/out/beside --all
 	$(PYTHON) tests/gpu/driver_cost.py benches/out/driver-cost --write docs/proof/beside.md
 	$(PYTHON) tests/gpu/soak.py benches/out/soak --minutes 10
+
+# On a machine with a GPU, transformers or Lightning. Writes benches/out/trainers/trainers.json.
+gpu-trainers:
+	$(PYTHON) tests/gpu/trainers.py benches/out/trainers
 
 # The oldest TensorFlow that is supported, with Keras 2. It needs Python 3.11 or older.
 older: package $(OLDER)/.installed

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 
@@ -20,6 +17,10 @@ def path() -> str:
     Raises:
         NotFound: If there is none.
     """
+    # Imported late, here and below: this module is loaded in every job, and rarely used.
+    import shutil
+    import sysconfig
+
     folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parents[1] / "bin"]
     told = os.environ.get("VRAMLINE_BIN")
     places = ([told] if told else []) + [str(folder / "vramline") for folder in folders]
@@ -37,6 +38,8 @@ def output(*arguments: str | os.PathLike[str], text: str = "", patience: float |
         subprocess.SubprocessError: If it takes longer.
         RuntimeError: If it fails, with what it says.
     """
+    import subprocess
+
     done = subprocess.run(
         [path(), *arguments], input=text, capture_output=True, encoding="utf-8", errors="replace", timeout=patience, check=False
     )

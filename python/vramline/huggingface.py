@@ -5,7 +5,7 @@
     trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[MemoryCallback()])
     trainer.train()
 
-It works with `Seq2SeqTrainer`, the trainers of TRL and every other class that derives from `Trainer`.
+It works with every class that derives from `Trainer`, such as `Seq2SeqTrainer`.
 
 `Trainer` tells its callbacks neither that an evaluation begins nor that an error ended a training. So the first callback that is made
 wraps `Trainer.train`, `evaluate` and `predict`. They do what they did for trainers without this callback.
@@ -99,7 +99,8 @@ class MemoryCallback(TrainerMeasurements, TrainerCallback):  # type: ignore[misc
 
     def _leave(self, around: int | None) -> None:
         # A unit is still open after an exception, or if a class of the program's own logs nothing.
-        del self._open[around or 0 :]
+        if around is not None:
+            del self._open[around:]
         if not self._open:
             self._close()
 
@@ -109,7 +110,7 @@ class MemoryCallback(TrainerMeasurements, TrainerCallback):  # type: ignore[misc
         quietly(self._begin_training)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        quietly(self._begin_epoch, int(state.epoch or 0))
+        quietly(self._begin_epoch, _epoch(state))
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
         quietly(self._end_epoch, model, [] if optimizer is None else [optimizer])
@@ -160,6 +161,11 @@ def _prefix(metrics: dict[str, Any]) -> str:
     """Returns how the names of these metrics begin, such as "eval_"; empty for a line of the training."""
     keys = (key for key in metrics if key.endswith(_RUNTIME) and not key.startswith("train_"))
     return next((f"{key.removesuffix(_RUNTIME)}_" for key in keys), "")
+
+
+def _epoch(state: Any) -> int:
+    """Returns the number of the epoch that begins: `state.epoch` is a sum of fractions."""
+    return int((state.epoch or 0.0) + 1e-6)
 
 
 def _wrap_trainer() -> None:

@@ -6,8 +6,9 @@ A collective call would wait for every rank, and could block the training. Each 
 
 from __future__ import annotations
 
+import itertools
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Highest(NamedTuple):
@@ -17,10 +18,15 @@ class Highest(NamedTuple):
     rank: int
 
 
+# Trainings of this process. Every rank counts the same ones.
+_trainings = itertools.count()
+
+
 class Ranks:
-    """This rank among the others. Does nothing in a training with one process."""
+    """This rank among the others, in one training. Does nothing in a training with one process."""
 
     def __init__(self) -> None:
+        self._training = next(_trainings)
         self._is_broken = False
 
     def exchange(self, peak: int | None) -> Highest | None:
@@ -37,22 +43,22 @@ class Ranks:
         distributed = sys.modules.get("torch.distributed")
         if distributed is None or not distributed.is_available() or not distributed.is_initialized() or distributed.get_world_size() < 2:
             return None
+        # The only way to the store is private; an error is caught above.
         store = distributed.distributed_c10d._get_default_store()
         rank = distributed.get_rank()
         if rank:
             if peak is not None:
-                store.set(_key(rank), str(peak))
+                store.set(self._key(rank), str(peak))
             return None
         found = [Highest(peak, 0)] if peak is not None else []
-        # `get` would wait for a key that is not there.
-        others = [other for other in range(1, distributed.get_world_size()) if store.check([_key(other)])]
-        found += [Highest(int(_text(store.get(_key(other)))), other) for other in others]
+        others = range(1, distributed.get_world_size())
+        keys = [self._key(other) for other in others]
+        # In two calls once every rank has written; the store waits for a key that is not there.
+        if store.has_extended_api() and store.check(keys):
+            found += [Highest(int(value), other) for other, value in zip(others, store.multi_get(keys))]
+        else:
+            found += [Highest(int(store.get(key)), other) for other, key in zip(others, keys) if store.check([key])]
         return max(found, key=lambda each: each.peak, default=None)
 
-
-def _key(rank: int) -> str:
-    return f"vramline/peak/{rank}"
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
+    def _key(self, rank: int) -> str:
+        return f"vramline/training-{self._training}/peak/{rank}"

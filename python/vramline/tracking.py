@@ -20,7 +20,7 @@ _MOST_TAG = 5000
 _NAME = "vramline"
 
 
-def log_report(run: Any = None, recording: str | os.PathLike[str] | None = None) -> str:
+def log_report(run: Any = None, recording: str | os.PathLike[str] | None = None, redact: bool = False) -> str:
     """Attaches the report on a recording to a run of an experiment tracker.
 
         trainer.train()
@@ -33,6 +33,7 @@ def log_report(run: Any = None, recording: str | os.PathLike[str] | None = None)
         run: A run of MLflow or its ID, a run of Weights & Biases, or one of Lightning's loggers for them. By default, every run that is
             active in this program; of MLflow, also the last one if it has ended.
         recording: The recording, or any other file that `vramline report` reads. By default, what this program records or has recorded.
+        redact: Replace private texts with placeholders: command lines, paths, host names, layers, source lines.
 
     Returns:
         The verdict, which is the first sentence of the report.
@@ -45,7 +46,7 @@ def log_report(run: Any = None, recording: str | os.PathLike[str] | None = None)
     if not trackers:
         raise ValueError("run: no run of MLflow or Weights & Biases is active\nhint: pass it: vramline.log_report(run)")
     with tempfile.TemporaryDirectory(prefix="vramline-") as folder:
-        report = _Report(_recording(recording), pathlib.Path(folder))
+        report = _Report(_recording(recording), pathlib.Path(folder), redact)
         for tracker in trackers:
             tracker.attach(report)
     return report.verdict
@@ -67,11 +68,12 @@ def _recording(given: str | os.PathLike[str] | None) -> pathlib.Path:
 class _Report:
     """A report: a page, a text and the verdict."""
 
-    def __init__(self, path: pathlib.Path, folder: pathlib.Path) -> None:
+    def __init__(self, path: pathlib.Path, folder: pathlib.Path, redact: bool) -> None:
+        options = ["--redact"] if redact else []
         self.page = folder / "report.html"
-        self.verdict = str(json.loads(command.output("report", "--json", path))["headline"])
-        self.text = command.output("report", "--color", "never", path)
-        command.output("report", "--html", self.page, path)
+        self.verdict = str(json.loads(command.output("report", "--json", *options, path))["headline"])
+        self.text = command.output("report", "--color", "never", *options, path)
+        command.output("report", "--html", self.page, *options, path)
 
 
 class _MLflow:

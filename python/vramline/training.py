@@ -55,7 +55,7 @@ class TrainerMeasurements(Measurements):
         # By device: the highest peak since the last line of the trainer's log, and since the training began.
         self._since_log: dict[str, int | None] = {}
         self._in_training: dict[str, int | None] = {}
-        self._ranks = Ranks()
+        self._ranks: Ranks | None = None
 
     # --- What is measured ---
 
@@ -100,6 +100,7 @@ class TrainerMeasurements(Measurements):
         self._open.clear()
         self._epoch = self._step = None
         self._is_counted = False
+        self._ranks = Ranks()
         self._begin("train")
         self._since_log, self._in_training = {}, {}
 
@@ -165,7 +166,7 @@ class TrainerMeasurements(Measurements):
     def _of_all_ranks(self) -> dict[str, float]:
         """Tells the other ranks the highest peak of this one, and returns theirs in the first rank."""
         known = [peak for peak in self._in_training.values() if peak is not None]
-        highest = self._ranks.exchange(max(known, default=None))
+        highest = None if self._ranks is None else self._ranks.exchange(max(known, default=None))
         if highest is None or not self._logs:
             return {}
         return {"vram_peak_gib_all_ranks": highest.peak / GIB, "vram_peak_rank": highest.rank}
