@@ -99,7 +99,7 @@ fn prose(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '\\' | '`' | '*' | '_' | '{' | '}' | '[' | ']' | '|' | '~' | '!' | '$' => {
-                out.extend(['\\', letter])
+                out.extend(['\\', letter]);
             }
             '@' => out.extend([letter, BREAK]),
             '#' => out.extend(['\\', letter, BREAK]),
