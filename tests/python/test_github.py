@@ -10,6 +10,7 @@ import yaml
 from conftest import REPOSITORY
 
 ACTION = REPOSITORY / ".github/actions/vramline-diff/action.yml"
+SYSTEMS = REPOSITORY / ".github/workflows/systems.yml"
 CNN = "tf221_cpu_cnn_from_start.xplane.pb"
 KERAS = "tf221_cpu_keras.vram"
 
@@ -85,9 +86,23 @@ def step(script, binary, folder, scratch, **variables):
     return done, dict(line.split("=", 1) for line in output.read_text(encoding="utf-8").splitlines())
 
 
+def test_the_systems_that_are_checked(action):
+    workflow = yaml.safe_load(SYSTEMS.read_text(encoding="utf-8"))
+    (job,) = workflow["jobs"].values()
+    assert [system.split("-")[0] for system in job["strategy"]["matrix"]["system"]] == ["macos", "windows"]
+    commands = "\n".join(step.get("run", "") for step in job["steps"])
+    examples = re.findall(r"--example (\w+)", commands)
+    assert examples and all((REPOSITORY / f"crates/vramline/examples/{name}.rs").is_file() for name in examples)
+    files = re.findall(r"fixtures/\S+", commands)
+    assert files and all((REPOSITORY / name).is_file() for name in files)
+    # What the compiler says without Linux.
+    refusal = re.search(r'grep -q "(.+)"', commands)[1]
+    assert refusal in (REPOSITORY / "crates/vramline/src/lib.rs").read_text(encoding="utf-8")
+
+
 def test_workflows_are_yaml_and_trust_nobody():
     files = sorted((REPOSITORY / ".github").rglob("*.yml"))
-    assert len(files) >= 2
+    assert len(files) >= 3
     for file in files:
         text = file.read_text(encoding="utf-8")
         assert isinstance(yaml.safe_load(text), dict)
