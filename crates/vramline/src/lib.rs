@@ -115,7 +115,8 @@
 //!
 //! Everything at the root of this crate and in [`documents`] follows semantic versioning. Documents and options may get more fields in a minor
 //! release: read the fields that you need, and make options with `..Default::default()`. Enums of words may get more words, except for
-//! [`Role`], which is closed. The crate runs on Linux.
+//! [`Role`], which is closed. The crate runs on Linux. Without the feature `recording` it also compiles for macOS and Windows, where it reads
+//! files; that is not tested.
 //!
 //! The facts about formats that it relies on are in the documentation of the repository: `docs/explanation/how-it-works.md` (how large files are read),
 //! `docs/reference/recording.md` (the files of a recording), `docs/explanation/how-replay-works.md` (the allocators), `docs/explanation/how-planning-works.md` (how predictions are made and how
@@ -126,6 +127,11 @@
     not(all(feature = "driver", feature = "internals", feature = "recording")),
     allow(dead_code, unreachable_pub, unused_imports)
 )]
+
+#[cfg(all(feature = "recording", not(target_os = "linux")))]
+compile_error!(
+    "the feature `recording` needs Linux: recordings are written and read through calls of its kernel; other files are read without it"
+);
 
 /// The stages of the house, in this folder. They are public at the root with the feature `internals`, private without: a
 /// declaration at the root would have to stand there twice.

@@ -2,6 +2,7 @@
 //!
 //! A trace of a million events fills fifty megabytes that are new to the process. In pages of 4 KiB the kernel is
 //! entered for each of them, which takes as long as a third of the decoding. Nothing but time depends on the answer.
+//! Other systems than Linux get their memory from the allocator of the standard library.
 
 #![allow(unsafe_code)]
 
@@ -22,20 +23,12 @@ impl Page {
 
     /// A page of which perhaps little will be used.
     pub(crate) fn new() -> Page {
-        // SAFETY: a new anonymous mapping of the length of the array, which the kernel zeroes and puts at the beginning
-        // of a page, so that it is aligned. Nobody else knows of it, and only `drop` ends it: the reference is unique,
-        // and valid for as long as the page lives.
+        // SAFETY: `zeroed` returns new memory of the size and alignment of the array, all zero, or null. Nobody else knows of it, and only
+        // `drop` ends it: the reference is unique, and valid for as long as the page lives.
         unsafe {
-            let begin = libc::mmap(
-                std::ptr::null_mut(),
-                LARGE_PAGE,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            );
-            if begin == libc::MAP_FAILED {
-                handle_alloc_error(Layout::new::<[u64; Page::WORDS]>());
+            let begin = zeroed();
+            if begin.is_null() {
+                handle_alloc_error(LAYOUT);
             }
             Page(&mut *begin.cast())
         }
@@ -61,11 +54,47 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, in full; nothing refers to it any more.
+        // SAFETY: what `new` took, in full; nothing refers to it any more.
         unsafe {
-            libc::munmap(self.0.as_mut_ptr().cast(), LARGE_PAGE);
+            release(self.0.as_mut_ptr().cast());
         }
     }
+}
+
+const LAYOUT: Layout = Layout::new::<[u64; Page::WORDS]>();
+
+/// New memory of one large page, all zero; null if there is none.
+#[cfg(target_os = "linux")]
+unsafe fn zeroed() -> *mut u8 {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping overlaps no other. The kernel puts it at the beginning of a page, so that it is aligned.
+    let begin = unsafe {
+        libc::mmap(std::ptr::null_mut(), LARGE_PAGE, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+    };
+    if begin == libc::MAP_FAILED { std::ptr::null_mut() } else { begin.cast() }
+}
+
+/// Gives such a page back.
+#[cfg(target_os = "linux")]
+unsafe fn release(begin: *mut u8) {
+    // SAFETY: the caller gives what `zeroed` returned, and uses it no more.
+    unsafe {
+        libc::munmap(begin.cast(), LARGE_PAGE);
+    }
+}
+
+/// The same from the allocator of the standard library.
+#[cfg(not(target_os = "linux"))]
+unsafe fn zeroed() -> *mut u8 {
+    // SAFETY: the layout is not empty.
+    unsafe { std::alloc::alloc_zeroed(LAYOUT) }
+}
+
+/// Gives such a page back.
+#[cfg(not(target_os = "linux"))]
+unsafe fn release(begin: *mut u8) {
+    // SAFETY: the caller gives what `zeroed` returned for the same layout, and uses it no more.
+    unsafe { std::alloc::dealloc(begin, LAYOUT) }
 }
 
 impl Clone for Page {
@@ -152,12 +181,17 @@ pub(crate) fn zeros(count: usize) -> Vec<u32> {
 }
 
 /// Asks for large pages. An answer of "no" changes nothing.
+#[cfg(target_os = "linux")]
 fn advise_large(begin: usize, length: usize) {
     // SAFETY: this advice changes neither the contents nor the validity of any memory, whoever owns it.
     unsafe {
         libc::madvise(begin as *mut libc::c_void, length, libc::MADV_HUGEPAGE);
     }
 }
+
+/// Other systems decide for themselves.
+#[cfg(not(target_os = "linux"))]
+fn advise_large(_: usize, _: usize) {}
 
 #[cfg(test)]
 mod tests {

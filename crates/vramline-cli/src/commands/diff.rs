@@ -35,6 +35,7 @@ Examples:
     vramline diff batch32.vram batch64.vram batch128.vram
     vramline diff before.vram after.vram --fail-over 2%           # for CI
     vramline diff --repeats before-*.vram --repeats after-*.vram --fail-over 64MiB
+    vramline diff before.vram after.vram --fail-over 2% --markdown > comment.md
     vramline diff after.vram --repeats before-*.vram              # one run against repeats
     vramline diff before.vram after.vram --json | jq '.rows[] | select(.by == \"op\")'
 
@@ -63,6 +64,9 @@ pub(crate) struct DiffArgs {
     pub(crate) form: Form,
     #[command(flatten)]
     pub(crate) length: Length,
+    /// Print Markdown for the comment of a pull request: the gate, the peaks, and the details to unfold.
+    #[arg(long, conflicts_with_all = ["json", "full", "html"])]
+    pub(crate) markdown: bool,
     /// Write the comparison to this file as an HTML page. The page is a single file and needs no network.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "by"], value_hint = clap::ValueHint::FilePath)]
     pub(crate) html: Option<PathBuf>,
@@ -159,6 +163,8 @@ pub(crate) fn run(args: &DiffArgs) -> Result<Exit, Failure> {
         out.page(file, &page::comparison(&document.runs, &verdict, &data))?;
         // A CI log cannot show the page.
         out.text(&printer::diff::gate_lines(&document))?;
+    } else if args.markdown {
+        out.text(&printer::diff_markdown::comment(&document, by, args.top))?;
     } else {
         out.answer(&document, args.form.json, |style| {
             if args.length.full {

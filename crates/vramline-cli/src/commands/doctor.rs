@@ -33,6 +33,7 @@ what enables it: an environment variable, a flag of the container, a package.
 Common problems:
     per-process memory    in a container the driver may list other process IDs, or no processes;
                           --pid=host helps
+    WSL2                  the driver reports no memory of single processes
     asynchronous pools    TF_GPU_ALLOCATOR=cuda_malloc_async, backend:cudaMallocAsync and
                           XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async hide allocations from profilers
     hidden devices        CUDA_VISIBLE_DEVICES may hide GPUs from the job
@@ -118,6 +119,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit, Failure> {
         host: procfs::host_memory(),
         container_limit: procfs::container_limit(),
         namespace: procfs::namespace(),
+        is_wsl: procfs::is_wsl(),
         environment: environment::of_user(),
         python: match &args.python {
             Some(python) => asked_of_python(python, args.deep),

@@ -64,7 +64,7 @@ pub(crate) fn full(document: &Diff, by: Option<DiffBy>, top: usize, style: Style
 }
 
 /// Names of files are too long for columns.
-fn letters(document: &Diff) -> Vec<String> {
+pub(super) fn letters(document: &Diff) -> Vec<String> {
     let letter = |number: usize| match u8::try_from(number) {
         Ok(number @ 0..26) => char::from(b'A' + number).to_string(),
         _ => format!("run {}", number + 1),
@@ -73,7 +73,7 @@ fn letters(document: &Diff) -> Vec<String> {
 }
 
 /// A line of what the gate says.
-enum GateLine {
+pub(super) enum GateLine {
     /// A sentence of its own.
     Sentence(String),
     /// What introduces items.
@@ -101,7 +101,7 @@ pub(crate) fn gate_lines(document: &Diff) -> String {
     gate(document).into_iter().map(line).collect()
 }
 
-fn gate(document: &Diff) -> Vec<GateLine> {
+pub(super) fn gate(document: &Diff) -> Vec<GateLine> {
     let Some(threshold) = &document.fail_over else { return Vec::new() };
     let is_noisy = !document.tolerated.is_empty();
     let mut lines = vec![match document.gate {
@@ -128,15 +128,18 @@ fn gate(document: &Diff) -> Vec<GateLine> {
 const SHOWN: [DiffBy; 4] = [DiffBy::Device, DiffBy::Role, DiffBy::Op, DiffBy::Step];
 
 /// The table of a comparison.
-struct Compared {
-    columns: Vec<(String, bool)>,
-    rows: Vec<Vec<String>>,
+pub(super) struct Compared {
+    /// Titles, and whether a column has numbers.
+    pub(super) columns: Vec<(String, bool)>,
+    pub(super) rows: Vec<Vec<String>>,
+    /// The grouping of each row.
+    pub(super) groups: Vec<DiffBy>,
     /// How many rows of each grouping differ, where not all are shown.
-    left_out: Vec<String>,
+    pub(super) left_out: Vec<String>,
 }
 
 impl Compared {
-    fn of(document: &Diff, by: Option<DiffBy>, top: usize) -> Compared {
+    pub(super) fn of(document: &Diff, by: Option<DiffBy>, top: usize) -> Compared {
         let titles = DiffRow::TITLES;
         let runs = letters(document);
         let mut columns: Vec<(String, bool)> = vec![(titles.by.to_owned(), false)];
@@ -148,15 +151,15 @@ impl Compared {
             columns.push((titles.spread_bytes.to_owned(), true));
         }
         columns.push((titles.what.to_owned(), false));
-        let mut lines = Vec::new();
+        let (mut lines, mut groups) = (Vec::new(), Vec::new());
         let mut left_out = Vec::new();
         let shown = |one: &DiffBy| by.is_none_or(|by| by == *one || *one == DiffBy::Device);
-        let groups = if by == Some(DiffBy::Layer) {
+        let shown_groups = if by == Some(DiffBy::Layer) {
             [DiffBy::Device, DiffBy::Role, DiffBy::Layer, DiffBy::Step]
         } else {
             SHOWN
         };
-        for group in groups.iter().filter(|group| shown(group)) {
+        for group in shown_groups.iter().filter(|group| shown(group)) {
             let mut of_group: Vec<&DiffRow> = document.rows.iter().filter(|row| row.by == *group).collect();
             let is_held = !matches!(group, DiffBy::Device | DiffBy::Role);
             // What only one run has, or nobody holds, is in the JSON.
@@ -201,9 +204,10 @@ impl Compared {
                     _ => row.what.clone(),
                 });
                 lines.push(line);
+                groups.push(row.by);
             }
         }
-        Compared { columns, rows: lines, left_out }
+        Compared { columns, rows: lines, groups, left_out }
     }
 }
 

@@ -2,6 +2,7 @@
 //! needs: styles, headings, tables, and figures for people.
 
 pub(crate) mod diff;
+pub(crate) mod diff_markdown;
 pub(crate) mod doctor;
 mod held;
 mod ledger;

@@ -18,6 +18,34 @@ fn the_difference_comes_first() {
     assert_told("diff_by_layer.txt", &["diff", CNN, KERAS, "--top", "3", "--by", "layer"]);
 }
 
+/// The gate first, then the peaks; what is long has to be unfolded. Exit codes stay.
+#[test]
+fn a_comment_begins_with_the_gate() {
+    assert_told("diff.md", &["diff", CNN, KERAS, "--top", "3", "--fail-over", "2%", "--markdown"]);
+    assert_eq!(code(&["diff", KERAS, TORCH, "--fail-over", "2%", "--markdown"]), 4);
+    assert_eq!(code(&["diff", CNN, KERAS, "--markdown", "--json"]), 2);
+    let text = told(&["diff", CNN, KERAS, "--markdown"]);
+    assert!(text.starts_with("exit 0\n### GPU memory\n\n**"), "{text}");
+}
+
+/// A name in a file formats nothing, mentions nobody and ends no table.
+#[test]
+fn names_in_a_comment_are_text() {
+    let scratch = tempfile::tempdir().unwrap();
+    let hostile = scratch.path().join("a|b`c` @team #7 <img src=x> [d](e).pickle.gz");
+    std::fs::copy(crate::root().join(TORCH), &hostile).unwrap();
+    let hostile = hostile.to_str().unwrap();
+    let text = told(&["diff", CNN, hostile, "--markdown"]);
+    let named: Vec<&str> = text.lines().filter(|line| line.contains("team")).collect();
+    assert!(!named.is_empty(), "{text}");
+    for line in named {
+        assert!(line.contains("a\\|b\\`c\\` @\u{200b}team \\#\u{200b}7 &lt;img"), "{line}");
+    }
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).collect();
+    let cells = |row: &str| row.replace("\\|", "").matches('|').count();
+    assert!(rows.len() == 4 && rows.iter().all(|row| cells(row) == cells(rows[0])), "{text}");
+}
+
 #[test]
 fn exit_codes_of_the_gate() {
     assert_eq!(code(&["diff", KERAS, KERAS, "--fail-over", "0%"]), 0);

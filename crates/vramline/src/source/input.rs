@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,7 +81,7 @@ enum BytesIn {
 impl Bytes {
     fn read_at(&self, room: &mut [u8], from: u64) -> io::Result<usize> {
         let read = match &self.origin {
-            BytesIn::File(file) => file.read_at(room, from)?,
+            BytesIn::File(file) => read_file_at(file, room, from)?,
             BytesIn::Memory(bytes) => {
                 let mut rest =
                     usize::try_from(from).ok().and_then(|from| bytes.get(from..)).unwrap_or_default();
@@ -92,6 +91,18 @@ impl Bytes {
         self.progress.read.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
     }
+}
+
+/// Reads at a place. Where others read is of no matter, and where the file stands is not relied on.
+#[cfg(unix)]
+fn read_file_at(file: &File, room: &mut [u8], from: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, room, from)
+}
+
+/// The same on Windows.
+#[cfg(windows)]
+fn read_file_at(file: &File, room: &mut [u8], from: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, room, from)
 }
 
 /// Bytes from the front.

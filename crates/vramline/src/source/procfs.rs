@@ -1,4 +1,4 @@
-//! What the kernel says of processes and memory, from `/proc`.
+//! What the kernel says of processes and memory, from `/proc`. On systems without it, nothing is known.
 //!
 //! Numbers of processes belong to a namespace. In a container this process has one number inside and another on the host, and
 //! drivers tell whichever they like; so nothing here assumes that a number is the same thing to both: [`Namespace`] and
@@ -6,8 +6,6 @@
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +32,17 @@ pub fn namespace() -> Namespace {
     let link = std::fs::read_link("/proc/self/ns/pid").ok();
     let inode = link.and_then(|link| inode_of(link.to_str()?));
     Namespace { own_pids, is_outermost: inode.map(|inode| inode == FIRST_NAMESPACE) }
+}
+
+/// Whether this is Windows' subsystem for Linux, whose kernel says who built it.
+#[must_use]
+pub fn is_wsl() -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|release| is_release_of_wsl(&release))
+}
+
+/// `5.15.167.4-microsoft-standard-WSL2`; the first version wrote `Microsoft`.
+fn is_release_of_wsl(release: &str) -> bool {
+    release.to_ascii_lowercase().contains("microsoft")
 }
 
 /// The numbers behind `NSpid:`, outermost first.
@@ -135,7 +144,18 @@ fn words(pid: u32, file: &str) -> Option<Vec<u8>> {
 pub fn variable(pid: u32, name: &str) -> Option<OsString> {
     let words = words(pid, "environ")?;
     let of = |word: &[u8]| word.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
-    words.split(|&byte| byte == 0).find_map(of).map(OsString::from_vec)
+    words.split(|&byte| byte == 0).find_map(of).and_then(text_of)
+}
+
+#[cfg(unix)]
+fn text_of(bytes: Vec<u8>) -> Option<OsString> {
+    Some(std::os::unix::ffi::OsStringExt::from_vec(bytes))
+}
+
+/// Text of Windows is no sequence of bytes; nor is there a `/proc`.
+#[cfg(not(unix))]
+fn text_of(bytes: Vec<u8>) -> Option<OsString> {
+    String::from_utf8(bytes).ok().map(OsString::from)
 }
 
 /// A process' command and its arguments; what is not UTF-8 is replaced. Empty for a process of the kernel.
@@ -257,13 +277,15 @@ pub fn container_limit() -> Option<Bytes> {
 
 /// The type of the file system that a path is on, as the table of mounts names it: `ext4`, `nfs4`, `fuse.sshfs`. `statfs` would give one
 /// number for all of FUSE.
+#[cfg(feature = "recording")]
 #[must_use]
 pub fn file_system(path: &Path) -> Option<String> {
-    let device = path.metadata().ok()?.dev();
+    let device = std::os::unix::fs::MetadataExt::dev(&path.metadata().ok()?);
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     type_of_mount(&mounts, &format!("{}:{}", libc::major(device), libc::minor(device)))
 }
 
+#[cfg(feature = "recording")]
 fn type_of_mount(mounts: &str, device: &str) -> Option<String> {
     let of_line = |line: &str| {
         let (before, after) = line.split_once(" - ")?;
@@ -277,6 +299,7 @@ fn type_of_mount(mounts: &str, device: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "recording")]
     #[test]
     fn a_mount_has_a_type() {
         let mounts = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
@@ -286,6 +309,13 @@ mod tests {
         assert_eq!(type_of_mount(mounts, "8:1"), None);
         assert_eq!(file_system(Path::new("/proc")).as_deref(), Some("proc"));
         assert_eq!(file_system(Path::new("/no/such/path")), None);
+    }
+
+    #[test]
+    fn the_kernel_of_wsl_names_its_maker() {
+        assert!(is_release_of_wsl("5.15.167.4-microsoft-standard-WSL2\n"));
+        assert!(is_release_of_wsl("4.4.0-19041-Microsoft\n"));
+        assert!(!is_release_of_wsl("6.8.0-45-generic\n"));
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub(crate) fn machine(devices: Vec<DeviceLook>) -> MachineLook {
         host: Some(HostMemory { total: Bytes(64 << 30), available: Bytes(50 << 30) }),
         container_limit: None,
         namespace: Namespace { own_pids: vec![42], is_outermost: Some(true) },
+        is_wsl: false,
         environment: BTreeMap::new(),
         python: Ok(PythonLook {
             executable: "/usr/bin/python3".to_owned(),
@@ -144,6 +145,21 @@ fn processes_in_a_container() {
     let closed = machine(vec![DeviceLook { processes: Err(DriverError::NoPermission), ..device(0) }]);
     let document = doctor(&closed);
     assert!(document.unknowns.iter().any(|unknown| unknown.path == "devices[0].processes"));
+}
+
+/// Its driver lists nothing, lists processes without figures, or refuses; and where one day it answers, that counts.
+#[test]
+fn processes_under_wsl() {
+    let silent = DeviceProcess { pid: 7, used: None, work: Work::Compute };
+    for processes in [Ok(Vec::new()), Ok(vec![silent]), Err(DriverError::NotSupported)] {
+        let machine = MachineLook { is_wsl: true, ..machine(vec![DeviceLook { processes, ..device(0) }]) };
+        let (can, why, _) = answer(&machine, "process-memory");
+        assert_eq!(can, Some(false));
+        assert!(why.starts_with("under WSL2 the driver does not report which process"), "{why}");
+        assert_eq!(answer(&machine, "device-memory").0, Some(true));
+    }
+    let answering = MachineLook { is_wsl: true, ..machine(vec![device(0)]) };
+    assert_eq!(answer(&answering, "process-memory").0, Some(true));
 }
 
 #[test]

@@ -173,6 +173,50 @@ fn the_map_of_tests_is_complete() {
     }
 }
 
+/// What reads files compiles for other systems: calls of one system are in items for that system. What only the features for recordings and
+/// the driver have is left to them: they need Linux.
+#[test]
+fn calls_of_the_system_are_behind_a_cfg() {
+    let src = root().join("crates/vramline/src");
+    let mut seen = 0;
+    for (file, text) in sources(&src) {
+        let path = Path::new(&file).strip_prefix(&src).unwrap();
+        if path.ancestors().any(|module| is_declared_for_a_feature(&src, module)) {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        // An item ends where its brace at the margin does.
+        for item in code.split("\n}\n") {
+            let lines: Vec<&str> = item.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            let is_call = |line: &&&str| {
+                line.contains("libc::") || line.contains("std::os::") || line.contains("rustix::")
+            };
+            for call in lines.iter().filter(is_call) {
+                seen += 1;
+                let of_system =
+                    ["#[cfg(target_os", "#[cfg(unix)]", "#[cfg(windows)]", "#[cfg(feature = \"recording\")]"];
+                let is_behind = lines.iter().any(|line| of_system.iter().any(|cfg| line.starts_with(cfg)));
+                assert!(is_behind, "{file}: {call}");
+            }
+        }
+    }
+    assert!(seen > 8, "{seen}");
+}
+
+/// Whether the declaration of a module begins with a feature that it is for, or is for tests.
+fn is_declared_for_a_feature(src: &Path, module: &Path) -> bool {
+    let Some(name) = module.file_stem().and_then(|name| name.to_str()) else { return false };
+    let folder = src.join(module.parent().unwrap());
+    let above = if folder == *src { folder.join("lib.rs") } else { folder.join("mod.rs") };
+    let text = fs::read_to_string(above).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let declaration = format!("mod {name};");
+    let at = lines.iter().position(|line| line.ends_with(&declaration));
+    at.is_some_and(|at| {
+        at > 0 && (lines[at - 1].starts_with("#[cfg(feature = ") || lines[at - 1] == "#[cfg(test)]")
+    })
+}
+
 fn sources(path: &Path) -> Vec<(String, String)> {
     if path.is_dir() {
         return fs::read_dir(path).unwrap().flat_map(|entry| sources(&entry.unwrap().path())).collect();

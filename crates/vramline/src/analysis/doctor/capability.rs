@@ -191,6 +191,8 @@ pub enum CapabilityReason {
     EmptyProcessList,
     /// The driver lists processes without what they hold.
     NoProcessBytes,
+    /// The driver under Windows' subsystem for Linux knows no single processes.
+    Wsl,
     /// The driver numbers processes as another namespace does.
     OtherNamespace,
     /// The driver does not keep the peaks of processes, and could.
@@ -294,6 +296,7 @@ impl CapabilityReason {
             | CapabilityReason::OddFigures
             | CapabilityReason::EmptyProcessList
             | CapabilityReason::NoProcessBytes
+            | CapabilityReason::Wsl
             | CapabilityReason::OtherNamespace
             | CapabilityReason::AccountingOff { .. }
             | CapabilityReason::NoAccounting
@@ -323,6 +326,7 @@ impl CapabilityReason {
             | CapabilityReason::Hidden { .. }
             | CapabilityReason::SharedMemory
             | CapabilityReason::NoProcessBytes
+            | CapabilityReason::Wsl
             | CapabilityReason::OtherNamespace
             | CapabilityReason::AccountingOff { .. }
             | CapabilityReason::NoAccounting
@@ -380,6 +384,7 @@ impl CapabilityReason {
             CapabilityReason::JaxOnCpu | CapabilityReason::TorchOnCpu => "run it on a GPU",
             CapabilityReason::OddFigures
             | CapabilityReason::NoProcessBytes
+            | CapabilityReason::Wsl
             | CapabilityReason::NoAccounting
             | CapabilityReason::SlowProcessList { .. }
             | CapabilityReason::ContainerLimit(_)
@@ -413,6 +418,10 @@ impl fmt::Display for CapabilityReason {
             }
             CapabilityReason::NoProcessBytes => {
                 "the driver lists processes but does not report their memory (N/A)"
+            }
+            CapabilityReason::Wsl => {
+                "under WSL2 the driver does not report which process holds how much; what the whole device holds, \
+                 and what each framework counts, is known"
             }
             CapabilityReason::OtherNamespace => {
                 return out.write_str(&not_listed(Standing::OfAnotherNamespace).reason);

@@ -20,6 +20,8 @@ pub struct MachineLook {
     pub container_limit: Option<Bytes>,
     /// How this process counts processes.
     pub namespace: Namespace,
+    /// Whether the kernel is that of Windows' subsystem for Linux.
+    pub is_wsl: bool,
     /// The variables that a job would inherit.
     pub environment: BTreeMap<String, String>,
     /// The Python that would run it, or why it could not be asked.

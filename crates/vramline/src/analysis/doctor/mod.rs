@@ -15,7 +15,7 @@ use framework::frameworks;
 
 use crate::event::Framework;
 use crate::source::driver::visible::visible;
-use crate::source::driver::{DeviceFacts, DriverError, Identity};
+use crate::source::driver::{DeviceFacts, DeviceProcess, DriverError, Identity};
 
 /// A list of processes that takes longer is read more seldom.
 const SLOW_LIST_NANOS: u64 = 1_000_000;
@@ -176,12 +176,13 @@ fn of_device(
     };
     answers.add(Measurable::DeviceMemory, no_memory);
     let is_outermost = machine.namespace.is_outermost == Some(true);
+    let has_bytes = |listed: &[DeviceProcess]| listed.iter().any(|process| process.used.is_some());
     let no_processes = match &device.processes {
+        Ok(listed) if machine.is_wsl && !has_bytes(listed) => Some(CapabilityReason::Wsl),
+        Err(DriverError::NotSupported) if machine.is_wsl => Some(CapabilityReason::Wsl),
         Err(error) => Some(CapabilityReason::Driver(error.clone())),
         Ok(listed) if listed.is_empty() => (!is_outermost).then_some(CapabilityReason::EmptyProcessList),
-        Ok(listed) if listed.iter().all(|process| process.used.is_none()) => {
-            Some(CapabilityReason::NoProcessBytes)
-        }
+        Ok(listed) if !has_bytes(listed) => Some(CapabilityReason::NoProcessBytes),
         Ok(_) if device.seen_here.is_empty() && !is_outermost => Some(CapabilityReason::OtherNamespace),
         Ok(_) => None,
     };
