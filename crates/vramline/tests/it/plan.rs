@@ -213,6 +213,20 @@ fn gru(files: [(u64, &str); 3]) -> Vec<ProbeRead> {
     files.map(|(batch, name)| probe(batch, &format!("{name}-{batch}.vram"))).into()
 }
 
+/// PyTorch marks the updates of an optimizer, and none that a gradient scaler skips: the recording has the steps. The largest probe skips
+/// the first, the others the first two, so that their only update is in the last step. The model's norms have buffers without state.
+#[test]
+fn steps_whose_updates_a_scaler_skips_are_steps() {
+    let probes = [2, 4, 8].map(|batch| probe(batch, &format!("../held-out-4/shufflenet-amp-{batch}.vram")));
+    let plan = plan(&probes);
+    assert!(plan.probes.iter().all(|probe| probe.steps == 3));
+    let found = plan.predict(16, 3).unwrap();
+    assert_eq!(found.peak, Bytes(366_869_504), "that of a run");
+    let doubts = plan.doubts(&found);
+    let is_doubted = [2, 4, 8].map(|batch| doubts.contains(&Doubt::SkippedUpdates(batch)));
+    assert_eq!(is_doubted, [true, true, false]);
+}
+
 #[test]
 fn probes_whose_scaler_skipped_updates_are_planned_with() {
     const WHOLE: &str = "../held-out/gru-adamw";
