@@ -120,7 +120,7 @@ impl Plan {
         let scratch = prediction.scratch_share();
         let peak = missed.peak.max(times * least.peak);
         let pool = missed.pool.max(times * least.pool);
-        // Scratch that is larger finds no cached block as large, so it comes on top of what the pool takes otherwise.
+        // Scratch that is larger finds no cached block as large, so it adds to what the pool takes otherwise.
         let more_scratch = part_of(prediction.high, scratch * SCRATCH_MORE);
         let [low, middle, high] = prediction.pool;
         // A pool holds at least what is in use.
