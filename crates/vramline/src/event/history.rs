@@ -75,6 +75,9 @@ pub struct Mark {
     pub length: Span,
 }
 
+/// The beginning of the name that PyTorch gives an update by an optimizer.
+pub(crate) const OPTIMIZER_STEP: &str = "Optimizer.step#";
+
 /// Where a [`Mark`] comes from, best evidence first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkKind {

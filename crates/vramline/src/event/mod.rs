@@ -23,6 +23,7 @@ pub(crate) use columns::Batch;
 pub use columns::EventRef;
 pub use device::{Hardware, Vendor};
 pub(crate) use device::{device_of, pool_name};
+pub(crate) use history::OPTIMIZER_STEP;
 pub use history::{Framework, History, Mark, MarkKind, OpTime, Pool, Recorder};
 pub use merge::Events;
 pub(crate) use merge::{Line, WORTH_A_THREAD};

@@ -407,12 +407,16 @@ pub(super) fn find_skipped(probes: &mut [Probe]) {
             should_have = should_have.saturating_add(size.saturating_mul(*others));
         }
         let is_much = should_have.saturating_sub(has) > bytes_of(&most) / NOTABLE;
-        probe.lacks_state = is_much && should_have >= has.saturating_mul(2);
+        let with_buffers = should_have.saturating_add(should_have / BUFFERS);
+        probe.lacks_state = is_much && with_buffers >= has.saturating_mul(2);
     }
 }
 
 /// Less than one part in so many of what is kept is not optimizer state.
 const NOTABLE: u64 = 20;
+
+/// Buffers, such as the running means of norms, have no optimizer state. Of the sizes in question they are at most one part in so many.
+const BUFFERS: u64 = 16;
 
 /// The stretch in which a probe makes its optimizer state, or its parameters if it has none: the last that keeps much.
 fn makes_state(probe: &Probe) -> Option<usize> {

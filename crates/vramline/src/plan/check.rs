@@ -120,10 +120,13 @@ impl Plan {
         let scratch = prediction.scratch_share();
         let peak = missed.peak.max(times * least.peak);
         let pool = missed.pool.max(times * least.pool);
+        // Scratch that is larger finds no cached block as large, so it adds to what the pool takes otherwise.
+        let more_scratch = part_of(prediction.high, scratch * SCRATCH_MORE);
         let [low, middle, high] = prediction.pool;
         // A pool holds at least what is in use.
         let least = if prediction.known_share() < LEAST_KNOWN_SHARE { prediction.low } else { low };
-        prediction.pool = [part_of(low, 1.0 - pool).min(least), middle, part_of(high, 1.0 + pool)];
+        prediction.pool =
+            [part_of(low, 1.0 - pool).min(least), middle, part_of(high, 1.0 + pool) + more_scratch];
         prediction.low = part_of(prediction.low, 1.0 - peak.max(scratch * SCRATCH_LESS));
         prediction.high = part_of(prediction.high, 1.0 + peak.max(scratch * SCRATCH_MORE));
         if let (Some(Check { plan, line: Some(line) }), Some((peak, pool))) =

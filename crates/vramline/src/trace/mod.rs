@@ -26,7 +26,7 @@ mod workspaces;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::event::{Framework, History, ModuleCall, Region, WORTH_A_THREAD};
+use crate::event::{Framework, History, ModuleCall, OPTIMIZER_STEP, Region, WORTH_A_THREAD};
 use crate::names::Name;
 use crate::recording::reader::RecordedProcess;
 use crate::recording::rows::{Inventory, Moment, Variable};
@@ -236,14 +236,23 @@ impl Trace {
         self.pools.iter().map(range).collect()
     }
 
-    /// Takes the steps that a process announced where the trace shows none: ops that are run one by one leave no call in it.
+    /// Takes the steps that a process announced where the trace shows none: ops that are run one by one leave no call in it. Or where it
+    /// shows fewer updates of an optimizer: those that a gradient scaler skips leave none.
     #[must_use]
     pub(crate) fn with_announced(mut self, process: &RecordedProcess, window: &RecordedWindow) -> Trace {
-        if !self.steps.iter().any(|step| step.phase == Phase::Train) {
-            let announced = recorded::announced(process, &self.history, window);
-            self.steps = if announced.is_empty() { self.steps } else { announced };
-            self.workspaces = self.workspaces();
+        let shown = self.steps.iter().filter(|step| step.phase == Phase::Train).count();
+        let is_update = |step: &Step| self.history.names.get(step.name).starts_with(OPTIMIZER_STEP);
+        if shown > 0 && !self.steps.iter().all(is_update) {
+            return self;
         }
+        let announced = recorded::announced(process, &self.history, window);
+        let is_of_updates = announced.iter().all(|step| step.how == How::Inferred);
+        // Where the trace ends with the last update, it does not show its end.
+        if shown > 0 && (announced.len() <= shown + 1 || !is_of_updates) {
+            return self;
+        }
+        self.steps = if announced.is_empty() { self.steps } else { announced };
+        self.workspaces = self.workspaces();
         self
     }
 

@@ -190,6 +190,11 @@ fn held_out_models_are_predicted_and_the_truth_is_inside_the_range() {
     assert!(allocated[16] < 0.001 && allocated[32] < 0.006, "{allocated:?}");
     // The worst is a network of three dimensions at 8 times the largest probe.
     assert!(reserved[16] < 0.002 && reserved[31] < 0.1 && reserved[32] < 0.26, "{reserved:?}");
+    let [(allocated, inside), (reserved, pools_inside)] = held_out_errors("held-out-4");
+    assert_eq!((allocated.len(), inside, pools_inside), (27, 27, 26));
+    // The worst has scratch for each sample at 32, and not at 8 or 64.
+    assert!(allocated[13] < 0.001 && allocated[25] < 0.021 && allocated[26] < 0.082, "{allocated:?}");
+    assert!(reserved[13] < 0.002 && reserved[24] < 0.08 && reserved[26] < 0.22, "{reserved:?}");
 }
 
 /// A sum over the rows of a batch is split from 1,021 rows on, which no probe of this model has: 102 MB and 138 MB of partial sums.
@@ -211,6 +216,20 @@ fn sums_that_only_larger_batches_split_are_predicted() {
 /// Probes of the GRU, some of them edited by `fixtures/skip_updates.py`.
 fn gru(files: [(u64, &str); 3]) -> Vec<ProbeRead> {
     files.map(|(batch, name)| probe(batch, &format!("{name}-{batch}.vram"))).into()
+}
+
+/// PyTorch marks the updates of an optimizer, and none that a gradient scaler skips: the recording has the steps. The largest probe skips
+/// the first, the others the first two, so that their only update is in the last step. The model's norms have buffers without state.
+#[test]
+fn steps_whose_updates_a_scaler_skips_are_steps() {
+    let probes = [2, 4, 8].map(|batch| probe(batch, &format!("../held-out-4/shufflenet-amp-{batch}.vram")));
+    let plan = plan(&probes);
+    assert!(plan.probes.iter().all(|probe| probe.steps == 3));
+    let found = plan.predict(16, 3).unwrap();
+    assert_eq!(found.peak, Bytes(366_869_504), "that of a run");
+    let doubts = plan.doubts(&found);
+    let is_doubted = [2, 4, 8].map(|batch| doubts.contains(&Doubt::SkippedUpdates(batch)));
+    assert_eq!(is_doubted, [true, true, false]);
 }
 
 #[test]

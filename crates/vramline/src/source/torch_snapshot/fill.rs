@@ -16,7 +16,7 @@ use super::reading::{Annotation, Reading, Segment, State};
 use super::value::{ABSENT, Action, Entry, NO_STACK, NO_TIME, Values, key};
 use crate::event::{
     Batch, Cached, Caching, DumpBlock, DumpState, Event, Events, Framework, History, Kind, Line, Mark,
-    MarkKind, ModuleCall, OutOfMemory, Pool, PoolId, StreamUse,
+    MarkKind, ModuleCall, OPTIMIZER_STEP, OutOfMemory, Pool, PoolId, StreamUse,
 };
 use crate::names::Name;
 use crate::stack::{Stack, Stacks};
@@ -412,7 +412,7 @@ fn marks(annotations: &[Annotation], origin: Option<i64>, values: &Values) -> Ve
     let clock = Clock { origin: Some(origin), last: Picos(0), count: 0 };
     let at = |annotation: &Annotation| annotation.time_us.map(|time| clock.at(time));
     let name = |annotation: &Annotation| values.names.get(annotation.name);
-    let is_update = |one: &Annotation| name(one).starts_with("Optimizer.step#") && one.stage == key::END;
+    let is_update = |one: &Annotation| name(one).starts_with(OPTIMIZER_STEP) && one.stage == key::END;
     let mut updates: Vec<Picos> = annotations.iter().filter(|one| is_update(one)).filter_map(at).collect();
     updates.sort_unstable();
     let mut open: FxHashMap<Name, Picos> = FxHashMap::default();
