@@ -123,7 +123,10 @@ class Vram:
     @classmethod
     def of(cls, item: pytest.Item) -> Vram:
         """Returns that of a test."""
-        return cls(item.stash[_TEST])
+        test = item.stash.get(_TEST, None)
+        if test is None:
+            raise pytest.UsageError("the fixture 'vram' must be an argument of the test or of its fixtures: getfixturevalue() comes too late for it")
+        return cls(test)
 
     @property
     def current(self) -> int | None:
@@ -196,14 +199,14 @@ class Measures:
         # By test: what its process measured.
         self._measured: dict[str, dict[str, Any]] = {}
 
-    def _read(self) -> dict[str, dict[str, Any]]:
+    def _read(self) -> dict[str, dict[str, dict[str, int]]]:
         if self._file is None:
             return {}
         try:
             told = json.loads(self._file.read_text(encoding="utf-8"))
             if told["kind"] != _FORMAT:
                 raise KeyError("kind")
-            return {str(test): dict(devices) for test, devices in told["tests"].items()}
+            return {test: {device: _figures(known) for device, known in devices.items()} for test, devices in told["tests"].items()}
         except FileNotFoundError:
             if self._is_update:
                 return {}
@@ -371,6 +374,18 @@ class Measures:
             return Sheet("No test used a device that a framework counts.")
         return Sheet("Peak: all that is in use. Own: what the test function adds. Left: what test and fixtures leave at the end.",
                      ("test", "device", "peak", "own", "left", "process"), rows, whys)  # fmt: skip
+
+
+def _figures(known: dict[str, Any]) -> dict[str, int]:
+    """Returns the figures of a device in a file of baselines.
+
+    Raises:
+        TypeError: If a figure is no whole number.
+    """
+    figures = {name: known[name] for name in ("peak_bytes", "own_bytes")}
+    if not all(type(size) is int for size in figures.values()):
+        raise TypeError(f"expected whole numbers of bytes, found {figures}")
+    return figures
 
 
 def _parts(peak: DevicePeak) -> str:

@@ -246,10 +246,13 @@ def test_jax_says_that_it_cannot_reset(tmp_path):
         (["--vram-update"], "--vram-update needs --vram-baseline FILE"),
         (["--vram-baseline", "none.json"], "none.json does not exist; write it with --vram-update"),
         (["--vram-baseline", "test_it.py"], "is not a file of baselines"),
+        (["--vram-baseline", "wrong.json"], "expected whole numbers of bytes"),
         (["--vram", "--vram-tolerance", "lots"], "--vram-tolerance: expected a share such as 2% or a size such as 64MiB, found 'lots'"),
     ],
 )
 def test_wrong_options_say_what_is_right(tmp_path, options, said):
+    wrong = {"kind": "vramline-pytest-baseline", "tests": {"test_it.py::test_it": {"GPU:0": {"peak_bytes": 1, "own_bytes": "1"}}}}
+    (tmp_path / "wrong.json").write_text(json.dumps(wrong), encoding="utf-8")
     assert said in small(tmp_path, *plugin(), *options, text="def test_it(): pass", code=4)
 
 
