@@ -81,7 +81,7 @@ pub(super) struct PoolRow {
     #[field(null = "the limit is unknown")]
     limit_by: Option<&'static str>,
     /// Number of allocation events.
-    #[field(null = "there is no history of this pool")]
+    #[field(null = "no trace shows the history of the pool")]
     allocs: Option<u64>,
     /// Peak bytes in use in the trace, including rounding; see `moment`.
     #[field(null = "the framework does not count the memory of this device")]
@@ -97,7 +97,7 @@ pub(super) struct PoolRow {
     reserved_by: Option<&'static str>,
     /// The moment of `peak_bytes` and of the next columns: `peak`, `dump`, `program` or `failure`.
     moment: &'static str,
-    /// Bytes in use at that moment; the rows of `peaks` add up to it.
+    /// Bytes in use at the moment; the rows of `peaks` add up to it.
     #[field(null = "no trace shows what the pool held")]
     in_use_bytes: Option<Bytes>,
     /// Requested bytes: parameters.
@@ -283,7 +283,7 @@ pub(super) struct StepRow {
     #[field(null = "per-step peaks are recorded only for traced steps, and with `--step-peaks`")]
     peak_bytes: Option<Bytes>,
     /// Bytes in use at its end.
-    #[field(null = "the framework reported no figure at that moment")]
+    #[field(null = "the framework reported no figure at its end")]
     current_bytes: Option<Bytes>,
 }
 
@@ -320,7 +320,7 @@ pub(super) struct LedgerRow {
     /// The process, the pool, the cause of a change, or an explanation of the line.
     detail: String,
     /// The library whose driver calls took the memory.
-    #[field(null = "the line is not the memory of one library, or it is not known of which")]
+    #[field(null = "the line is not the memory of one library, or the library is unknown")]
     library: Option<String>,
     /// Number of things in the line.
     #[field(null = "the line does not count things")]
