@@ -125,7 +125,7 @@ def test_readers_take_the_figures_of_each_host(cluster, binary):
     report = report_on(binary, recording)
     processes = report["run"]["processes"]
     assert sorted((each["rank"], each["host"]) for each in processes) == [(0, "node-a"), (1, "node-b"), (2, "node-c"), (2, "node-c")]
-    for verb in (["export", recording, "--to", "csv", "-o", recording.parent / "out"], ["top", recording, "--once", "--json"]):
+    for verb in (["export", recording, "--to", "csv", "-o", recording.parent / "out"], ["top", recording, "--json"]):
         done = subprocess.run([binary, *verb], capture_output=True, text=True, check=False)
         assert done.returncode == 0, (verb, done.stderr)
 
@@ -260,7 +260,7 @@ def test_recordings_of_hosts_are_gathered(binary, tmp_path, fixtures):
         for path in list(host.iterdir()):
             kind, dash, rest = path.name.partition("-")
             if dash:
-                old, pid, start = rest.rsplit("-", 2)
+                _, pid, start = rest.rsplit("-", 2)
                 path.rename(host / f"{kind}-{name}-{pid}-{start}")
         hosts.append(host)
     before = [contents(host) for host in hosts]
@@ -310,3 +310,56 @@ def test_what_is_not_one_job_is_not_gathered(binary, tmp_path):
     (a / "run.json").write_text(json.dumps(newer))
     assert "schema 99" in gather(binary, a, c, "--job", "one", "-o", tmp_path / "e.vram").stderr
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_a_local_recording_is_copied_at_the_end(binary, tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    environment = job_environment() | {"TMPDIR": str(scratch)}
+
+    def run(script):
+        command = [binary, "run", "-o", tmp_path / "job.vram", "--local-first", "on", "--job", "mine", "--", "sh", "-c", script]
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    look = 'echo "$VRAMLINE_RECORD"; ls "$VRAMLINE_RECORD"; cat job.vram/run.json; echo 1 > "$VRAMLINE_RECORD/exception-node-1-2.txt"'
+    done = run(look)
+    assert done.returncode == 0, done.stderr
+    local, *there = done.stdout.splitlines()
+    assert Path(local).parent.parent == scratch
+    assert "run.json" in there
+    # Whoever reads the shared folder while the job runs learns where the files are.
+    assert f'"local": "{local}"' in done.stdout
+    assert "recording to" in done.stderr
+    assert "is copied to" in done.stderr
+    assert list(scratch.iterdir()) == []
+    manifest = json.loads((tmp_path / "job.vram" / "run.json").read_text())
+    assert (manifest["local"], manifest["exit"]) == (None, {"code": 0})
+    assert {"run.json", "exception-node-1-2.txt"} <= {path.name for path in (tmp_path / "job.vram").iterdir()}
+    # A launcher that joins hands over to its own files.
+    assert run("true").returncode == 0
+    assert len(list((tmp_path / "job.vram").glob("run-*.json"))) == 1
+    assert len(list((tmp_path / "job.vram").glob("driver*.arrows"))) == 2
+    # The job is never failed by a copy that fails.
+    lost = run("rm -rf job.vram")
+    assert lost.returncode == 0
+    assert "the recording stays in" in lost.stderr
+    assert "vramline gather" in lost.stderr
+    kept = next(scratch.glob("vramline-*/job.vram"))
+    assert json.loads((kept / "run.json").read_text())["exit"] == {"code": 0}
+    assert subprocess.run([binary, "gather", kept, "-o", tmp_path / "again.vram"], check=False).returncode == 0
+
+
+def test_runs_of_a_job_without_an_output_have_one_name(binary, tmp_path):
+    for number in range(2):
+        command = [binary, "run", "--", "true"]
+        subprocess.run(command, env=job_environment() | task(number), cwd=tmp_path, check=True, capture_output=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["true-77.0.vram"]
+
+
+def test_labels_are_pairs(binary, tmp_path):
+    assert recorded(binary, tmp_path, "--label", "team=vision", "--label", "commit=a=b").returncode == 0
+    manifest = json.loads((tmp_path / "job.vram" / "run.json").read_text())
+    assert manifest["identity"]["labels"] == {"team": "vision", "commit": "a=b"}
+    for wrong in ("team", "=vision", ""):
+        refused = recorded(binary, tmp_path, "--label", wrong)
+        assert (refused.returncode, "KEY=VALUE" in refused.stderr) == (2, True)

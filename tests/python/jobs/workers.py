@@ -31,7 +31,7 @@ def step(batch):
     return strategy.run(replica, args=(batch,))
 
 
-for number in range(6):
+for _ in range(6):
     step(tf.ones([32 * (task["index"] + 1), 256]))
 
 resolver = strategy.cluster_resolver

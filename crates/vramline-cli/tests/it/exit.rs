@@ -221,6 +221,12 @@ fn ends_with(verb: &str, code_of_row: &str, folder: &Path) -> i32 {
         ("completions", "0") => simple(&["completions", "bash"]),
         ("snapshot", "0") => asked(folder, 0),
         ("snapshot", "4") => asked(folder, 1),
+        ("gather", "0") => {
+            let (recording, joined) = (format!("{out}.vram"), format!("{out}-joined.vram"));
+            assert_eq!(job(&["true"]), 0);
+            simple(&["gather", &recording, "--job", "mine", "-o", &joined])
+        }
+        ("gather", "1") => simple(&["gather", "/no/such/file", "-o", &out]),
         (verb, "1") => simple(&[verb, "/no/such/file"]),
         (verb, "2") => simple(&[verb, "--no-such-option"]),
         (verb, other) => panic!("no command is known here that ends {verb} with {other}"),

@@ -111,8 +111,7 @@ mod tests {
 
     /// A launcher that ran from one second to another.
     fn run(id: &ProcessId, identity: RankIdentity, began: i64, ended: Option<i64>) -> RecordedRun {
-        let clock =
-            |seconds: i64| json!({"realtime_ns": seconds * SECOND, "monotonic_ns": seconds * SECOND});
+        let clock = |seconds: i64| json!({"realtime_ns": seconds * SECOND, "monotonic_ns": seconds * SECOND});
         let identity = RankIdentity { run: Some(id.to_string()), ..identity };
         let manifest = json!({
             "kind": "vramline-recording", "schema": 1, "vramline": "", "command": [], "cwd": "", "host": id.host(),
@@ -176,10 +175,8 @@ mod tests {
         let slurm =
             |count: Option<u64>| RankIdentity { attempt: count, launcher: Some(Launcher::Slurm), ..rank(0) };
         let [first, second] = [id("a", 1), id("b", 2)];
-        let runs = vec![
-            run(&first, slurm(None), 1000, Some(1010)),
-            run(&second, slurm(Some(2)), 10, Some(20)),
-        ];
+        let runs =
+            vec![run(&first, slurm(None), 1000, Some(1010)), run(&second, slurm(Some(2)), 10, Some(20))];
         let processes = vec![process(11, &first, slurm(None)), process(12, &second, slurm(Some(2)))];
         // The attempt between them recorded nothing.
         assert_eq!(attempts(runs, processes), [0, 2]);

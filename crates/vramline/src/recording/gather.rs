@@ -275,7 +275,7 @@ impl Plan {
         let mut plan = Plan::default();
         let mut runs: BTreeSet<String> = BTreeSet::new();
         for (recording, input) in inputs.iter().enumerate() {
-            let own = input.first.as_ref().map(|first| parent(first));
+            let own = input.first.as_ref().map(parent);
             plan.hosts.extend(input.first.iter().map(|first| first.host.clone()));
             runs.extend(own.iter().map(ToString::to_string));
             let found = std::fs::read_dir(&input.path).map_err(failed("read", &input.path))?;

@@ -116,8 +116,9 @@ fn make_whole(path: &Path, manifest: &RunManifest, own: &ProcessId) -> io::Resul
         let _ = std::fs::remove_file(place.manifest());
         let _ = std::fs::remove_dir(&hidden);
         // Another run was faster. A network file system may say so with another error, or not see the new folder yet.
-        let is_taken = matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty)
-            || path.symlink_metadata().is_ok();
+        let is_taken =
+            matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty)
+                || path.symlink_metadata().is_ok();
         return if is_taken { Ok(false) } else { Err(error) };
     }
     Ok(true)
