@@ -45,7 +45,7 @@ def stage_bytes(rank, ranks):
     return (3 - stage) * 24 * MIB
 
 
-def own_bytes(rank, ranks):
+def own_bytes(rank):
     """What only this rank holds."""
     return 96 * MIB if rank == 0 else random.Random(rank).randrange(0, 512) * LINE
 
@@ -63,6 +63,107 @@ class Clock:
         return at + self.offset + round((at - zero) * self.drift)
 
 
+class Trace:
+    """The real trace with as many allocations and frees as asked for, and with what a rank changes in it."""
+
+    KINDS = ("MemoryAllocation", "MemoryDeallocation")
+    LEVELS = ("bytes_allocated", "peak_bytes_in_use", "bytes_available")
+
+    def __init__(self, path):
+        from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+        self.event = xplane_pb2.XEvent
+        self.space = xplane_pb2.XSpace.FromString(path.read_bytes())
+        self.plane = next(plane for plane in self.space.planes if plane.name == "/host:CPU")
+        self.kind = {number: known.name for number, known in self.plane.event_metadata.items()}
+        self.number = {known.name: number for number, known in self.plane.stat_metadata.items()}
+        self.repeat()
+        self.own = self.add_own()
+        # The figures that the own block of a rank changes, as they are without it.
+        self.levels = [(stat, name, self.read(stat)) for _, event in self.memory() if event != self.own for name, stat in self.stats(event)]
+        starts = [stat for plane in self.space.planes if plane.name == "Task Environment" for stat in plane.stats]
+        self.starts = [(stat, self.read(stat)) for stat in starts]
+
+    def memory(self):
+        """The memory events, each with its line."""
+        return [(line, event) for line in self.plane.lines for event in line.events if self.kind[event.metadata_id] in self.KINDS]
+
+    def stat(self, event, name):
+        return next(stat for stat in event.stats if stat.metadata_id == self.number[name])
+
+    def stats(self, event):
+        return [(name, self.stat(event, name)) for name in self.LEVELS]
+
+    @staticmethod
+    def read(stat):
+        return getattr(stat, stat.WhichOneof("value"))
+
+    @staticmethod
+    def write(stat, figure):
+        setattr(stat, stat.WhichOneof("value"), figure)
+
+    def repeat(self):
+        """Adds allocations that are freed at once, each directly after the free of the same block."""
+        memory = sorted(self.memory(), key=lambda one: one[0].timestamp_ns * 1000 + one[1].offset_ps)
+        missing = (EVENTS - 1 - len(memory)) // 2
+        born, again = {}, {}
+        for _, event in memory:
+            address = self.read(self.stat(event, "addr"))
+            if self.kind[event.metadata_id] == self.KINDS[0]:
+                born[address] = event
+            elif address in born and missing > 0:
+                again[id(event)] = (event, born.pop(address))
+                missing -= 1
+        for line in self.plane.lines:
+            events = list(line.events)
+            more = []
+            for event in events:
+                more.append(event)
+                if id(event) in again:
+                    more += self.pair(*again[id(event)])
+            del line.events[:]
+            line.events.extend(more)
+
+    def pair(self, free, birth):
+        """A block that is allocated and freed directly after `free`, as it was at `birth`."""
+        made, freed = self.event(), self.event()
+        made.CopyFrom(birth)
+        freed.CopyFrom(free)
+        made.offset_ps, freed.offset_ps = free.offset_ps + 1, free.offset_ps + 2
+        size = self.read(self.stat(free, "allocation_bytes"))
+        for name, by in (("bytes_allocated", size), ("bytes_available", -size), ("peak_bytes_in_use", 0)):
+            self.write(self.stat(made, name), self.read(self.stat(free, name)) + by)
+        return made, freed
+
+    def add_own(self):
+        """Puts the block that a rank holds beside the others before all of them: the pool begins with it."""
+        line, first = min(self.memory(), key=lambda one: one[0].timestamp_ns * 1000 + one[1].offset_ps)
+        own = self.event()
+        own.CopyFrom(first)
+        own.offset_ps -= 1_000_000
+        self.write(self.stat(own, "addr"), 0x7000_0000_0000)
+        events = list(line.events)
+        place = events.index(first)
+        del line.events[:]
+        line.events.extend([*events[:place], own, *events[place:]])
+        return line.events[place]
+
+    def of_rank(self, own, wall):
+        """The trace of a rank with so many bytes of its own, on a clock that is ahead by so much."""
+        first = self.read(self.stat(self.own, "bytes_available")) + self.read(self.stat(self.own, "bytes_allocated"))
+        for name, figure in (("bytes_allocated", own), ("peak_bytes_in_use", own), ("bytes_available", first - own)):
+            self.write(self.stat(self.own, name), figure)
+        for name in ("requested_bytes", "allocation_bytes"):
+            self.write(self.stat(self.own, name), own)
+        for stat, name, before in self.levels:
+            self.write(stat, before - own if name == "bytes_available" else before + own)
+        for stat, before in self.starts:
+            # In nanoseconds of the wall clock, where it is a time.
+            if isinstance(before, int) and before > 10**18:
+                self.write(stat, before + wall)
+        return self.space.SerializeToString()
+
+
 class Job:
     def __init__(self, ranks):
         import pyarrow
@@ -72,108 +173,14 @@ class Job:
         self.tables = {part: self.read(part) for part in ("marks", "samples", "inventory")}
         self.facts = json.loads((REAL / f"process-{NAME}.json").read_text())
         self.zero = min(row["time_ns"] for row in self.tables["marks"][1])
-        self.marks = self.longer(self.tables["marks"][1])
-        self.space, self.changed = self.trace()
-        self.trace_path = next((REAL / f"trace-{NAME}").rglob("*.pb")).relative_to(REAL / f"trace-{NAME}")
+        self.marks = longer(self.tables["marks"][1])
+        path = next((REAL / f"trace-{NAME}").rglob("*.pb"))
+        self.trace, self.trace_path = Trace(path), path.relative_to(REAL / f"trace-{NAME}")
 
     def read(self, part):
         with open(REAL / f"{part}-{NAME}.arrows", "rb") as file:
             table = self.pyarrow.ipc.open_stream(file).read_all()
         return table.schema, table.to_pylist()
-
-    def longer(self, marks):
-        """The marks with the last epoch repeated."""
-        last = [mark for mark in marks if mark["epoch"] == 1]
-        begin, end = min(mark["time_ns"] for mark in marks if mark["epoch"] == 1), max(mark["time_ns"] for mark in last)
-        rest = [mark for mark in marks if mark["time_ns"] > end and mark["kind"] != "step"]
-        made = [mark for mark in marks if mark["time_ns"] <= end]
-        lasted = end - begin + 40_000_000
-        number = max(mark["mark"] for mark in marks) + 1
-        for epoch in range(2, EPOCHS):
-            for mark in last:
-                by = lasted * (epoch - 1)
-                begins = None if mark["begin_ns"] is None else mark["begin_ns"] + by
-                made.append({**mark, "epoch": epoch, "mark": number, "time_ns": mark["time_ns"] + by, "wall_ns": mark["wall_ns"] + by, "begin_ns": begins})
-                number += 1
-        by = lasted * (EPOCHS - 2)
-        for mark in rest:
-            begins = None if mark["begin_ns"] is None else mark["begin_ns"] + by
-            made.append({**mark, "mark": number, "time_ns": mark["time_ns"] + by, "wall_ns": mark["wall_ns"] + by, "begin_ns": begins})
-            number += 1
-        return made
-
-    def trace(self):
-        """The trace with as many allocations and frees as asked for, and those of its figures that a rank changes."""
-        from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-        path = next((REAL / f"trace-{NAME}").rglob("*.pb"))
-        space = xplane_pb2.XSpace.FromString(path.read_bytes())
-        plane = next(plane for plane in space.planes if plane.name == "/host:CPU")
-        kind = {number: known.name for number, known in plane.event_metadata.items()}
-        stat = {known.name: number for number, known in plane.stat_metadata.items()}
-        memory = [(line.timestamp_ns * 1000 + event.offset_ps, at, event) for at, line in enumerate(plane.lines) for event in line.events
-                  if kind[event.metadata_id] in ("MemoryAllocation", "MemoryDeallocation")]
-        memory.sort(key=lambda one: one[0])
-        value = lambda event, name: next((one for one in event.stats if one.metadata_id == stat[name]), None)
-        number = lambda event, name: (lambda one: getattr(one, one.WhichOneof("value")))(value(event, name))
-        # An allocation and its free once more, directly after the free.
-        missing = (EVENTS - 1 - len(memory)) // 2
-        born = {}
-        copies = {}
-        for _, at, event in memory:
-            address = number(event, "addr")
-            if kind[event.metadata_id] == "MemoryAllocation":
-                born[address] = event
-            elif address in born and missing > 0:
-                copies.setdefault(at, []).append((event, born.pop(address)))
-                missing -= 1
-        for at, pairs in copies.items():
-            after = {id(event): birth for event, birth in pairs}
-            line = plane.lines[at]
-            events = []
-            for event in line.events:
-                events.append(event)
-                birth = after.get(id(event))
-                if birth is None:
-                    continue
-                again, freed = xplane_pb2.XEvent(), xplane_pb2.XEvent()
-                again.CopyFrom(birth)
-                freed.CopyFrom(event)
-                again.offset_ps, freed.offset_ps = event.offset_ps + 1, event.offset_ps + 2
-                level, size = number(event, "bytes_allocated"), number(event, "allocation_bytes")
-                available, peak = number(event, "bytes_available"), number(event, "peak_bytes_in_use")
-                for name, figure in (("bytes_allocated", level + size), ("bytes_available", available - size), ("peak_bytes_in_use", peak)):
-                    one = value(again, name)
-                    setattr(one, one.WhichOneof("value"), figure)
-                events += [again, freed]
-            del line.events[:]
-            line.events.extend(events)
-        # The block that a rank holds beside the others is its first: the pool begins with it.
-        _, at, first = memory[0]
-        own = xplane_pb2.XEvent()
-        own.CopyFrom(first)
-        own.offset_ps -= 1_000_000
-        place = next(place for place, event in enumerate(plane.lines[at].events) if event.offset_ps == first.offset_ps)
-        events = list(plane.lines[at].events)
-        del plane.lines[at].events[:]
-        plane.lines[at].events.extend(events[:place] + [own] + events[place:])
-        own = plane.lines[at].events[place]
-        figures = {name: [] for name in ("bytes_allocated", "peak_bytes_in_use", "bytes_available")}
-        count = 0
-        for line in plane.lines:
-            for event in line.events:
-                if kind[event.metadata_id] in ("MemoryAllocation", "MemoryDeallocation"):
-                    count += 1
-                    for name, kept in figures.items():
-                        one = value(event, name)
-                        kept.append((one, one.WhichOneof("value"), getattr(one, one.WhichOneof("value")), event is own or event == own))
-        self.events = count
-        sizes = [(value(own, name), value(own, name).WhichOneof("value")) for name in ("requested_bytes", "allocation_bytes")]
-        address = value(own, "addr")
-        setattr(address, address.WhichOneof("value"), 0x7000_0000_0000)
-        starts = [(one, one.WhichOneof("value"), getattr(one, one.WhichOneof("value")))
-                  for plane in space.planes if plane.name == "Task Environment" for one in plane.stats]
-        return space, (figures, sizes, number(own, "allocation_bytes"), starts)
 
     def write(self, folder):
         folder.mkdir(parents=True)
@@ -185,50 +192,45 @@ class Job:
 
     def write_rank(self, folder, rank):
         host = rank // RANKS_PER_HOST
-        clock = Clock(host)
-        draw = random.Random(rank)
-        more = stage_bytes(rank, self.ranks) + own_bytes(rank, self.ranks)
-        more = max(LINE, more // LINE * LINE)
+        clock, draw = Clock(host), random.Random(rank)
+        own = max(LINE, (stage_bytes(rank, self.ranks) + own_bytes(rank)) // LINE * LINE)
         name = f"host-{host}-{2000 + rank}-{100_000 + rank}"
-        mono = lambda at: None if at is None else clock.monotonic(at, self.zero)
-        wall = lambda at: at + clock.wall
 
         def moved(row):
-            row = dict(row)
-            late = draw.randrange(0, 50_000)
-            for key in ("time_ns", "begin_ns", "taken"):
-                if row.get(key) is not None:
-                    row[key] = mono(row[key]) + (late if row.get("kind") == "step" else 0)
-            row["wall_ns"] = wall(row["wall_ns"])
-            for key in ("current_bytes", "peak_bytes"):
-                if row.get(key) is not None:
-                    row[key] += more
-            return row
+            late = draw.randrange(0, 50_000) if row.get("kind") == "step" else 0
+            times = {key: clock.monotonic(row[key], self.zero) + late for key in ("time_ns", "begin_ns", "taken") if row.get(key) is not None}
+            sizes = {key: row[key] + own for key in ("current_bytes", "peak_bytes") if row.get(key) is not None}
+            return {**row, **times, **sizes, "wall_ns": row["wall_ns"] + clock.wall}
 
         for part, rows in (("marks", self.marks), ("samples", self.tables["samples"][1]), ("inventory", self.tables["inventory"][1])):
             table = self.pyarrow.Table.from_pylist([moved(row) for row in rows], schema=self.tables[part][0])
             with open(folder / f"{part}-{name}.arrows", "wb") as file, self.pyarrow.ipc.new_stream(file, table.schema) as out:
                 out.write_table(table)
-        identity = {"job": "bench", "host": f"host-{host}", "boot_id": f"boot-{host}", "run": f"host-{host}-1999-1", "rank": rank,
-                    "local_rank": rank % RANKS_PER_HOST, "node_rank": host, "world_size": self.ranks, "local_world_size": RANKS_PER_HOST,
-                    "attempt": 0, "launcher": "torchrun", "labels": {}}
-        clocks = {key: wall(at) if key == "realtime_ns" else mono(at) for key, at in self.facts["clocks"].items()}
-        facts = {**self.facts, "pid": 2000 + rank, "rank": rank, "identity": identity, "clocks": clocks}
+        identity = {"job": "bench", "host": f"host-{host}", "boot_id": f"boot-{host}", "rank": rank, "local_rank": rank % RANKS_PER_HOST,
+                    "node_rank": host, "world_size": self.ranks, "attempt": 0, "launcher": "torchrun"}  # fmt: skip
+        facts = {**self.facts, "pid": 2000 + rank, "rank": rank, "identity": identity}
         (folder / f"process-{name}.json").write_text(json.dumps(facts))
-        figures, sizes, own, starts = self.changed
-        for one, field in sizes:
-            setattr(one, field, more)
-        for key, kept in figures.items():
-            sign = -1 if key == "bytes_available" else 1
-            for one, field, before, is_own in kept:
-                setattr(one, field, before + sign * (more - own if is_own else more))
-        for one, field, before in starts:
-            # In nanoseconds of the wall clock, where it is a time.
-            if isinstance(before, int) and before > 10**18:
-                setattr(one, field, before + clock.wall)
         path = folder / f"trace-{name}" / self.trace_path
         path.parent.mkdir(parents=True)
-        path.write_bytes(self.space.SerializeToString())
+        path.write_bytes(self.trace.of_rank(own, clock.wall))
+
+
+def longer(marks):
+    """The marks with the last epoch repeated."""
+    of_last = [mark for mark in marks if mark["epoch"] == 1]
+    begin, end = min(mark["time_ns"] for mark in of_last), max(mark["time_ns"] for mark in of_last)
+    after = [mark for mark in marks if mark["time_ns"] > end and mark["kind"] != "step"]
+    lasted = end - begin + 40_000_000
+    made = [mark for mark in marks if mark["time_ns"] <= end]
+    for epoch in range(2, EPOCHS):
+        made += [{**later(mark, lasted * (epoch - 1)), "epoch": epoch} for mark in of_last]
+    made += [later(mark, lasted * (EPOCHS - 2)) for mark in after]
+    first = marks[0]["mark"]
+    return [{**mark, "mark": first + number} for number, mark in enumerate(made)]
+
+
+def later(mark, by):
+    return {**mark, **{key: mark[key] + by for key in ("time_ns", "wall_ns", "begin_ns") if mark[key] is not None}}
 
 
 def measured(binary, folder):
@@ -283,8 +285,11 @@ def main():
             check(document, ranks)
             worst = max(host["residual_ns"] for host in document["ranks"]["hosts"])
             rows.append((ranks, size, seconds, cpu, resident, worst))
-            print(f"{ranks} ranks: {seconds:.2f} s, {cpu:.2f} s of processors, {resident / MIB:.0f} MiB resident, {size / MIB:.0f} MiB of files; "
-                  f"clocks within {worst / 1000:.0f} µs", flush=True)
+            print(
+                f"{ranks} ranks: {seconds:.2f} s, {cpu:.2f} s of processors, {resident / MIB:.0f} MiB resident, {size / MIB:.0f} MiB of files; "
+                f"clocks within {worst / 1000:.0f} µs",
+                flush=True,
+            )
             if not args.folder:
                 shutil.rmtree(recording)
     if args.write:
@@ -294,10 +299,16 @@ def main():
 def write(page, rows):
     table = ["| ranks | files | time | processor time | per rank | resident memory | worst residual of a clock |", "|---|---|---|---|---|---|---|"]
     for ranks, size, seconds, cpu, resident, worst in rows:
-        table.append(f"| {ranks:,} | {size / MIB:,.0f} MiB | {seconds:.2f} s | {cpu:.2f} s | {cpu / ranks * 1000:.1f} ms | {resident / MIB:,.0f} MiB | {worst / 1000:.0f} µs |")
+        cells = [f"{ranks:,}", f"{size / MIB:,.0f} MiB", f"{seconds:.2f} s", f"{cpu:.2f} s", f"{cpu / ranks * 1000:.1f} ms", f"{resident / MIB:,.0f} MiB",
+                 f"{worst / 1000:.0f} µs"]  # fmt: skip
+        table.append(f"| {' | '.join(cells)} |")
     today = datetime.date.today().isoformat()
     machine = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), platform.machine())
-    table += ["", f"{today}, {os.cpu_count()} cores ({machine}), best of three, files in the page cache, {EVENTS:,} allocations and frees a rank."]
+    table += [
+        "",
+        f"{today}, {os.cpu_count()} cores ({machine}), best of three, files in the page cache, {EVENTS:,} allocations and frees a rank. "
+        f"Load average of the machine: {os.getloadavg()[0]:.0f}.",
+    ]
     text = page.read_text()
     begin, end = "<!-- ranks:begin -->", "<!-- ranks:end -->"
     made = re.sub(f"{begin}.*{end}", lambda _: "\n".join([begin, *table, end]), text, flags=re.DOTALL)

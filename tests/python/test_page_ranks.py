@@ -7,7 +7,6 @@ import json
 import subprocess
 
 import pytest
-
 from test_page import browser, keep, open_page  # noqa: F401  (fixtures)
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -36,8 +35,8 @@ def write_job(folder, ranks, peak=mib, hosts=8):
         name = f"{host}-{1000 + rank}-{5000 + rank}"
         rows = []
         for step in range(STEPS):
-            begin = step * SECOND + offset
-            end = begin + SECOND + rank % 7 * 1000
+            begin = step * SECOND + offset + 10_000_000
+            end = (step + 1) * SECOND + offset + rank % 7 * 1000
             figures = {"device": "GPU:0", "current_bytes": peak(rank, step) * MIB // 2, "peak_bytes": peak(rank, step) * MIB, "peak_since_ns": begin}
             rows.append({"mark": step, "kind": "step", "phase": "train", "how": "api", "step": step, "begin_ns": begin, "time_ns": end,
                          "wall_ns": 1_790_000_000 * SECOND + end - offset} | figures)  # fmt: skip
@@ -66,8 +65,8 @@ def test_the_first_screen_answers_for_the_job(binary, large):
     assert "Peaks of 1,024 ranks: 3.55 GiB on rank 517" not in text
     assert "2 groups with like peaks" in text and "Rank 517 holds" in text and "1,024 ranks on 128 hosts" in text
     # One rank alone is an ordinary report.
-    alone = first_screen(binary, large, "--rank", OUTLIER)
-    assert "ranks" not in alone.replace("ranks/", "") and "2.57 GiB" in alone
+    alone = first_screen(binary, large, "--rank", str(OUTLIER))
+    assert "1,024 ranks" not in alone and "2.57 GiB" in alone
     wrong = subprocess.run([binary, "report", large, "--rank", "4000"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 1 and "has no rank 4000: it has ranks 0-1023" in wrong.stderr and "hint:" in wrong.stderr
 
@@ -87,10 +86,12 @@ def pixel(page, row, column):
     """The colour of a cell of the map."""
     return page.evaluate(
         """([row, column, rows, columns]) => {
-        const plot = document.querySelector('#ranks canvas'), scale = devicePixelRatio;
-        const g = plot.getContext('2d'), y0 = 8, y1 = plot.clientHeight - 24, x1 = plot.clientWidth - 12;
+        const plot = document.querySelector('#ranks canvas'), scale = devicePixelRatio, copy = document.createElement('canvas');
+        [copy.width, copy.height] = [plot.width, plot.height];
+        const g = copy.getContext('2d', { willReadFrequently: true }), y0 = 8, y1 = plot.clientHeight - 24, x1 = plot.clientWidth - 12;
         // The names of ranks are on the left.
         const x0 = 70;
+        g.drawImage(plot, 0, 0);
         const x = x0 + (column + 0.5) * (x1 - x0) / columns, y = y0 + (row + 0.5) * (y1 - y0) / rows;
         return [...g.getImageData(Math.round(x * scale), Math.round(y * scale), 1, 1).data]; }""",
         [row, column, RANKS, STEPS],
@@ -111,7 +112,7 @@ def test_the_map_draws_every_rank(scheme, open_page, large):  # noqa: F811
         page.keyboard.press("ArrowRight")
     page.keyboard.press("PageDown")
     said = page.locator("#cell").inner_text()
-    assert said.startswith("Rank 645 on node-80, step 3: peak ")
+    assert said == "Rank 128 on node-16, step 3: peak 2.93 GiB"
     page.keyboard.press("Home")
     assert "step 0:" in page.locator("#cell").inner_text()
     page.fill("#rank-number", str(OUTLIER))
@@ -161,4 +162,4 @@ def test_two_jobs_are_compared_rank_by_rank(binary, tmp_path):
     assert len(done.stdout.splitlines()) <= 32
     told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=False).stdout)
     assert told["ranks"][0] == {"rank": 5, "peak_bytes": [500 * MIB, 600 * MIB], "deltas_bytes": [0, 100 * MIB]}
-    assert len(told["ranks"]) == 8 and told["alarms"][0]["rank"] == 5
+    assert len(told["ranks"]) == 8 and [5] == [alarm["rank"] for alarm in told["alarms"] if "rank" in alarm]

@@ -223,12 +223,18 @@ pub mod documents {
     // Of a report.
     #[doc(inline)]
     pub use crate::stages::analysis::{
-        caching::CachedWhen, headline::ReportWord, held::HeldMoment, limit::LimitSetter,
+        caching::CachedWhen,
+        headline::ReportWord,
+        held::HeldMoment,
+        limit::LimitSetter,
+        ranks::{clocks::AlignedBy, endings::RankEnd, groups::Grouping},
     };
     #[doc(inline)]
     pub use crate::stages::event::{Framework, How, Vendor};
     #[doc(inline)]
     pub use crate::stages::ledger::{LineKind, Teller, moments::LedgerMoment};
+    #[doc(inline)]
+    pub use crate::stages::recording::identity::{Launcher, TaskRole};
     #[doc(inline)]
     pub use crate::stages::recording::kinds::{RecordedMarkKind, TraceState, WindowReason};
     #[doc(inline)]
@@ -237,6 +243,11 @@ pub mod documents {
     pub use crate::stages::view::caching::{CachedView, CachingFailureView, CachingView, StreamView};
     #[doc(inline)]
     pub use crate::stages::view::patterns::{ChurningView, PatternsView};
+    #[doc(inline)]
+    pub use crate::stages::view::ranks::{
+        DifferenceView, FirstFailureView, HostClockView, OutlierView, RankGroupView, RankPeakView, RankView,
+        RanksView,
+    };
     #[doc(inline)]
     pub use crate::stages::view::report::{
         BeforeView, ByRole, HardwareView, HeldView, LongView, PeakPartView, PoolView, ReportVerdict, Rest,

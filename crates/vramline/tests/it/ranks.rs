@@ -16,7 +16,7 @@ use vramline::analysis::report::{ReportAnalysis, ReportOptions, report};
 use vramline::event::{How, Phase};
 use vramline::recording::folder::{Part, ProcessId};
 use vramline::recording::process::ProcessRecorder;
-use vramline::recording::rows::{Counters, Mark, Moment, RecordedMarkKind};
+use vramline::recording::rows::{Counters, Mark, Moment, RecordedMarkKind, Sample};
 use vramline::units::Bytes;
 use vramline::view::report::Report;
 
@@ -86,6 +86,10 @@ impl Rank {
             peak: i64::try_from(peak).ok(),
             ..Counters::default()
         };
+        let limit = Counters { limit: Some(4 << 30), ..counters(self.peak) };
+        recorder
+            .samples(&[Sample { time: self.at(SECOND), counters: Some(limit), ..Sample::default() }])
+            .unwrap();
         for step in 0..self.steps {
             // No two ranks end a step at the same moment.
             let late = i64::try_from(self.rank).unwrap() * 7 % 5 * MICRO + step % 3 * MICRO;
@@ -244,12 +248,10 @@ pub(crate) fn samples() -> Vec<Report> {
     [real_job(), failed].into_iter().map(|folder| Report::from(report_on(folder.path()))).collect()
 }
 
-/// Two jobs of several ranks, one of which grew.
-pub(crate) fn samples_to_compare() -> [RunSide; 2] {
-    [500, 600].map(|mib| {
-        let folder = job(&[Rank::new(0, "a", 500), Rank::new(1, "a", mib)], 2);
-        RunSide { name: mib.to_string(), reports: vec![report_on(folder.path())] }
-    })
+/// A job of two ranks whose second one has this peak; for each peak a repeat.
+pub(crate) fn sample_to_compare(repeats: &[u64]) -> RunSide {
+    let report = |mib: &u64| report_on(job(&[Rank::new(0, "a", 500), Rank::new(1, "a", *mib)], 2).path());
+    RunSide { name: format!("{repeats:?}"), reports: repeats.iter().map(report).collect() }
 }
 
 #[test]

@@ -42,34 +42,26 @@ pub fn read(path: &Path, choice: &RankChoice, progress: &Arc<Progress>) -> Resul
     let folder = RecordedFolder::open(path).map_err(|error| unreadable(&error))?;
     let mut job = Job::of(&folder);
     job.choose(choice, path)?;
+    let read_of = |ids: &[&ProcessId]| {
+        let recorded = folder.read_of(ids, true).map_err(|error| unreadable(&error))?;
+        Ok(reading::reading_of(recorded, progress))
+    };
     if let Some(rank) = choice.rank {
-        let ids: Vec<&ProcessId> = job.ranks.get(&rank).into_iter().flat_map(|rank| &rank.ids).collect();
-        return Ok(reading::reading_of(
-            folder.read_of(&ids, true).map_err(|error| unreadable(&error))?,
-            progress,
-        ));
+        return read_of(&job.ids_of(Some(rank)));
     }
     if job.ranks.len() < 2 {
-        let ids: Vec<&ProcessId> = match choice.host {
-            Some(_) => job.ranks.values().flat_map(|rank| &rank.ids).collect(),
-            None => folder.processes().collect(),
-        };
-        return Ok(reading::reading_of(
-            folder.read_of(&ids, true).map_err(|error| unreadable(&error))?,
-            progress,
-        ));
+        if choice.host.is_some() {
+            return read_of(&job.ids_of(None));
+        }
+        let recorded = folder.read().map_err(|error| unreadable(&error))?;
+        return Ok(reading::reading_of(recorded, progress));
     }
     let summaries = job.summaries(&folder, progress)?;
     let main = choice.main.filter(|main| job.ranks.contains_key(main)).or_else(|| main_of(&summaries));
     let hosts = || summaries.iter().map(|rank| (&rank.host, &rank.boot));
     let is_one_host = hosts().all(|host| Some(host) == hosts().next());
-    let ids: Vec<&ProcessId> = if is_one_host && summaries.len() <= MAX_IN_FULL {
-        job.ranks.values().flat_map(|rank| &rank.ids).collect()
-    } else {
-        main.and_then(|main| job.ranks.get(&main)).into_iter().flat_map(|rank| &rank.ids).collect()
-    };
-    let mut reading =
-        reading::reading_of(folder.read_of(&ids, true).map_err(|error| unreadable(&error))?, progress);
+    let is_small = is_one_host && summaries.len() <= MAX_IN_FULL;
+    let mut reading = read_of(&job.ids_of(main.filter(|_| !is_small)))?;
     reading.ranks = Some(JobRanks {
         job: job.name(),
         world_size: job.ranks.values().filter_map(|rank| rank.identity.world_size).max(),
@@ -139,6 +131,12 @@ impl Job {
         let mut names = self.ranks.values().map(|rank| &rank.identity.job);
         let first = names.next()?;
         names.all(|name| name == first).then(|| first.clone()).flatten()
+    }
+
+    /// The processes of one rank, or of all.
+    fn ids_of(&self, rank: Option<u64>) -> Vec<&ProcessId> {
+        let wanted = self.ranks.iter().filter(|(number, _)| rank.is_none_or(|rank| rank == **number));
+        wanted.flat_map(|(_, files)| &files.ids).collect()
     }
 
     fn choose(&mut self, choice: &RankChoice, path: &Path) -> Result<(), SourceError> {
