@@ -38,6 +38,8 @@ pub(crate) fn first_screen(report: &Report, by: GroupBy, style: Style) -> String
         .take(NOTES)
         .flat_map(|(_, warning)| titled("Note", &warning.text, 2, style))
         .collect();
+    // The first are those on the job: a rank that is missing, a clock that is off.
+    let least_notes = if report.ranks.is_some() { notes.len().min(2) } else { 0 };
     screen(vec![
         Section::whole(subject(report, style)),
         Section::whole(headline(report, style)),
@@ -49,7 +51,7 @@ pub(crate) fn first_screen(report: &Report, by: GroupBy, style: Style) -> String
         Section::trimmed(explanation, 2, 2),
         Section::trimmed(main.map(|pool| largest(pool, by, style)).unwrap_or_default(), 4, 4),
         Section::trimmed(other_pools(report, style), 1, 3),
-        Section::trimmed(notes, 0, 5),
+        Section::trimmed(notes, least_notes, 5),
         Section::whole(next(report, style)),
     ])
 }

@@ -256,7 +256,9 @@ pub fn report(reading: &Reading, options: &ReportOptions) -> ReportAnalysis {
         report.add_pools_by_calls(&accounts);
     }
     report.ranks = reading.ranks.as_ref().map(RanksAnalysis::of);
-    report.warnings.extend(report.ranks.iter().flat_map(|ranks| ranks.warnings.clone()));
+    // What is missing of a job comes before notes on one of its ranks.
+    let of_job: Vec<Warning> = report.ranks.iter().flat_map(|ranks| ranks.warnings.clone()).collect();
+    report.warnings = of_job.into_iter().chain(report.warnings).collect();
     // What holds of several pools is said once.
     let mut said = FxHashSet::default();
     report.warnings.retain(|warning| said.insert((warning.code, warning.text.clone())));

@@ -2,7 +2,7 @@
 //!
 //! The first one makes the folder, complete with its manifest, under a name of its own and then renames it: whoever sees the folder sees whose
 //! job it is. Each further launcher of that job finds the name taken, reads one manifest, and writes files of its own beside it. No file is
-//! written by two processes, so nothing is unsafe on a network file system.
+//! written by two processes, so nothing is lost on a network file system.
 
 use std::fmt;
 use std::io;
