@@ -95,14 +95,14 @@ fn main_of(ranks: &[RankSummary]) -> Option<u64> {
 /// The processes of a job by rank.
 #[derive(Default)]
 struct Job {
-    ranks: BTreeMap<u64, RankFiles>,
+    ranks: BTreeMap<u64, RankProcesses>,
     earlier_attempts: usize,
     versions: BTreeMap<String, usize>,
 }
 
 /// The processes of the last attempt of a rank.
 #[derive(Default)]
-struct RankFiles {
+struct RankProcesses {
     ids: Vec<ProcessId>,
     identity: RankIdentity,
     hosts: Vec<String>,
@@ -111,7 +111,7 @@ struct RankFiles {
 
 impl Job {
     fn of(folder: &RecordedFolder) -> Job {
-        let mut attempts: BTreeMap<u64, BTreeMap<u64, RankFiles>> = BTreeMap::new();
+        let mut attempts: BTreeMap<u64, BTreeMap<u64, RankProcesses>> = BTreeMap::new();
         for process in folder.processes().map(|id| folder.process(id)) {
             let Some(rank) = process.facts.identity.rank.or(process.facts.rank) else { continue };
             attempts.entry(rank).or_default().entry(process.attempt).or_default().add(process);
@@ -136,7 +136,7 @@ impl Job {
     /// The processes of one rank, or of all.
     fn ids_of(&self, rank: Option<u64>) -> Vec<&ProcessId> {
         let wanted = self.ranks.iter().filter(|(number, _)| rank.is_none_or(|rank| rank == **number));
-        wanted.flat_map(|(_, files)| &files.ids).collect()
+        wanted.flat_map(|(_, processes)| &processes.ids).collect()
     }
 
     fn choose(&mut self, choice: &RankChoice, path: &Path) -> Result<(), SourceError> {
@@ -184,7 +184,7 @@ impl Job {
         folder: &RecordedFolder,
         progress: &Arc<Progress>,
     ) -> Result<Vec<RankSummary>, SourceError> {
-        let all: Vec<(u64, &RankFiles)> = self.ranks.iter().map(|(rank, files)| (*rank, files)).collect();
+        let all: Vec<(u64, &RankProcesses)> = self.ranks.iter().map(|(rank, files)| (*rank, files)).collect();
         let next = AtomicUsize::new(0);
         let work = || {
             let mut made = Vec::new();
@@ -204,7 +204,7 @@ impl Job {
     }
 }
 
-impl RankFiles {
+impl RankProcesses {
     fn add(&mut self, process: RecordedProcess) {
         let host = host_of(&process);
         if !self.hosts.contains(&host) {

@@ -140,7 +140,7 @@ fn out_of_memory_at(reading: &Reading, recorded: &Recorded) -> Option<i64> {
     let ended = (0..recorded.processes.len()).filter_map(|number| {
         let (_, failure) = failures.that_ended(number)?;
         let process = recorded.processes.get(number)?;
-        // Files of errors have microseconds of the wall clock in their names.
+        // Texts of errors are named by microseconds of the wall clock.
         let told = failure.last_micros().and_then(|micros| i64::try_from(micros).ok()).and_then(|micros| {
             let mark = process.marks.last()?.time;
             mark.monotonic.checked_add(micros.checked_mul(1000)?.checked_sub(mark.wall)?)
