@@ -181,10 +181,11 @@ pub(crate) fn record(spec: &JobSpec<'_>, is_printed: bool, json: Option<&Path>) 
         }
     }
     let parts = folder::parts(&path).unwrap_or_default();
-    let host = ProcessId::new(&manifest.host, 0, 0);
-    let is_attached = parts.iter().any(|(part, id)| *part == Part::Process && id.host() == host.host());
     // Each of many runs would print the report on all of them, before the last has ended.
     let is_shared = parts.iter().any(|(part, _)| *part == Part::Run);
+    let here = ProcessId::new(&manifest.host, 0, 0);
+    let is_own = |id: &ProcessId| !is_shared || id.host() == here.host();
+    let is_attached = parts.iter().any(|(part, id)| *part == Part::Process && is_own(id));
     let is_printed = is_printed && !is_shared;
     if is_attached && (is_printed || json.is_some()) {
         if let Some(reading) = tried(|| Input::new(false).with_ranks(RankChoice::default()).read(&path)) {

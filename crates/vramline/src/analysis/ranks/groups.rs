@@ -76,14 +76,15 @@ pub fn grouped(peaks: &[(u64, Bytes)], world_size: Option<u64>) -> (Grouping, Ve
     let size = world_size.unwrap_or(known).max(known);
     let most_outliers = (peaks.len() / MAX_OUTLIERS_SHARE).max(1);
     let mut best: Option<(usize, Rule)> = None;
-    for rule in rules(size, peaks.len()) {
+    for rule in rules(size) {
         let groups = split(peaks, rule, alike);
         let outliers: usize = groups.iter().map(|group| group.outliers.len()).sum();
         let small =
             groups.iter().filter(|group| group.ranks.len() + group.outliers.len() < MIN_GROUP).count();
-        // Only where a rank is missing may a group be as small.
+        // Only where ranks are missing may a group be as small, and only a few groups: ranks alone would follow any rule.
         let missing = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(peaks.len());
-        if outliers > most_outliers || small > missing {
+        let is_by_chance = small > missing || (small > 0 && 2 * small >= groups.len());
+        if outliers > most_outliers || is_by_chance {
             continue;
         }
         // An outlier must be worth more than a group, else a rule is bent until it fits.
@@ -119,13 +120,14 @@ fn median(values: &mut [u64]) -> u64 {
 }
 
 /// Every rule that divides a job of this size, the simplest first.
-fn rules(size: u64, ranks: usize) -> Vec<Rule> {
+fn rules(size: u64) -> Vec<Rule> {
     let divisors = |of: u64| (1..=of).filter(move |by| of.is_multiple_of(*by));
     let mut rules = Vec::new();
     // A job of more ranks than were ever run would take long to divide.
     if size <= 1 << 17 {
         for block in divisors(size) {
-            let groups = divisors(size / block).filter(|groups| *groups > 1 && *groups <= ranks as u64 / 2);
+            let groups =
+                divisors(size / block).filter(|groups| *groups > 1 && *groups <= size / MIN_GROUP as u64);
             rules.extend(groups.map(|groups| Rule { block, groups }));
         }
     }
@@ -272,6 +274,10 @@ mod tests {
         let peaks: Vec<(u64, Bytes)> = peaks.map(|(rank, mib)| (rank, Bytes(mib << 20))).into();
         let (grouping, groups) = grouped(&peaks, Some(8));
         assert_eq!((grouping, groups.len(), outliers(&groups)), (Grouping::Regular, 4, vec![]));
+        // Each of few ranks alone would follow any rule.
+        let (grouping, _) =
+            grouped(&[(0, Bytes(7 << 30)), (1, Bytes(5 << 30)), (2, Bytes(4 << 30))], Some(1024));
+        assert_eq!(grouping, Grouping::Varied);
     }
 
     #[test]
