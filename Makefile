@@ -11,6 +11,7 @@
 #   make gpu-proof   the ledger on a real GPU, written into docs/proof/gpu-proof.md (vramline installed there, PyTorch, JAX)
 #   make gpu-owners  owners of PyTorch's memory on a real GPU, compared with the objects of its jobs; JAX too; memory that runs out late
 #   make gpu-beside  memory beside the pool by name, on a real GPU (vramline installed there, PyTorch, JAX, CuPy)
+#   make gpu-ranks   two ranks on one real GPU, their peaks compared with torch.cuda (vramline installed there, PyTorch)
 #   make gpu-trainers  the trainers' callbacks on a real GPU, compared with torch.cuda (vramline installed there, PyTorch, trainers)
 #   make fuzz    ten minutes of fuzzing each reader (needs a nightly toolchain and cargo-fuzz)
 #   make doc     the manual of the Rust library, as its users see it: target/doc/vramline/index.html
@@ -34,7 +35,7 @@ export VRAMLINE_BIN := $(abspath $(BINARY))
 
 .PHONY: all demo build package optimized older tools test lint lint-rust lint-python compile-tests test-rust test-python test-integrations prometheus \
   dist test-dist \
-  doc docs web browser java screenshots bench proof proof-trainers gpu-proof gpu-owners gpu-beside gpu-trainers fuzz fmt clean
+  doc docs web browser java screenshots bench proof proof-trainers gpu-proof gpu-owners gpu-beside gpu-ranks gpu-trainers fuzz fmt clean
 
 all: build
 
@@ -200,6 +201,10 @@ gpu-beside:
 	$(PYTHON) tests/gpu/beside.py benches/out/beside --all
 	$(PYTHON) tests/gpu/driver_cost.py benches/out/driver-cost --write docs/proof/beside.md
 	$(PYTHON) tests/gpu/soak.py benches/out/soak --minutes 10
+
+# On a machine with a GPU and PyTorch.
+gpu-ranks:
+	$(PYTHON) tests/gpu/ranks.py benches/out/ranks
 
 # On a machine with a GPU, transformers or Lightning. Writes benches/out/trainers/trainers.json.
 gpu-trainers:

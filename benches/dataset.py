@@ -21,7 +21,7 @@ import duckdb
 from make_fleet import make
 
 import vramline
-from vramline import binary
+from vramline.command import path as vramline_path
 
 PAGE = """# How a dataset grows
 
@@ -44,7 +44,7 @@ def measured(count, folder):
     """The figures of an export of `count` recordings, by name, and the seconds of each question."""
     runs, dataset = folder / "runs", folder / "dataset"
     paths = make(runs, count + 1)
-    command = [binary.path(), "export", "--to", "dataset", "-o", str(dataset)]
+    command = [vramline_path(), "export", "--to", "dataset", "-o", str(dataset)]
     begin = time.monotonic()
     child = subprocess.Popen([*command, *map(str, paths[:count])], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
