@@ -1,13 +1,15 @@
 """A worker of a cluster of TensorFlow: a custom loop under MultiWorkerMirroredStrategy. Says its rank as the strategy knows it.
 
-With `alone` it trains without the cluster, as the restart of a worker whose peers have ended. With `killed` it is killed after the
-last step that all of them share.
+With `alone` it trains without the cluster, as the restart of a worker whose peers have ended. With `killed` it is killed once all of
+them have ended the last step: earlier, a peer could still wait for its part of the sum.
 """
 
 import json
 import os
 import signal
 import sys
+import time
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -38,5 +40,18 @@ resolver = strategy.cluster_resolver
 context = strategy.extended
 said = {"task": task, "rank": getattr(context, "_id_in_cluster", None), "workers": strategy.num_replicas_in_sync, "host": os.uname().nodename}
 print(json.dumps(said), flush=True)
+
+
+def wait_for(pattern, count):
+    end = time.monotonic() + 60
+    while len(list(Path().glob(pattern))) < count and time.monotonic() < end:
+        time.sleep(0.01)
+
+
 if how == "killed":
+    wait_for("done-*", strategy.num_replicas_in_sync - 1)
+    Path("killed").touch()
     os.kill(os.getpid(), signal.SIGKILL)
+if how == "whole":
+    Path(f"done-{task['type']}-{task['index']}").touch()
+    wait_for("killed", 1)
