@@ -1,5 +1,6 @@
 //! Draws the ranks of a job as text: on the first screen, and as a table in a full report.
 
+use vramline::analysis::ranks::groups::Grouping;
 use vramline::units::{Bytes, change_text};
 use vramline::view::diff::Diff;
 use vramline::view::ranks::{RankView, RanksView};
@@ -69,6 +70,7 @@ fn rows<'a>(ranks: &RanksView, shown: impl Iterator<Item = &'a RankView>) -> (Co
     let titles = RankView::TITLES;
     let has_room = ranks.ranks.iter().any(|rank| rank.headroom_bytes.is_some());
     let has_roles = ranks.ranks.iter().any(|rank| rank.task_role.is_some());
+    let has_rule = matches!(ranks.grouping, Grouping::Alike | Grouping::Regular);
     let mut columns = vec![(titles.rank, true), (titles.host, false)];
     columns.extend(has_roles.then_some((titles.task_role, false)));
     columns.extend([(titles.device, false), (titles.peak_bytes, true)]);
@@ -85,7 +87,10 @@ fn rows<'a>(ranks: &RanksView, shown: impl Iterator<Item = &'a RankView>) -> (Co
             cells.push(or_dash(rank.headroom_bytes));
         }
         let outlier = ranks.outliers.iter().find(|outlier| outlier.rank == rank.rank);
-        cells.push(outlier.map_or("alike".to_owned(), |outlier| change_text(outlier.difference_bytes)));
+        // Without a rule, or without a peak, the rank is not known to be like any other.
+        let is_alike = has_rule && rank.peak_bytes.is_some();
+        let otherwise = if is_alike { "alike" } else { "-" };
+        cells.push(outlier.map_or(otherwise.to_owned(), |outlier| change_text(outlier.difference_bytes)));
         cells.extend([rank.steps.to_string(), rank.end.word().to_owned()]);
         cells
     };
