@@ -50,14 +50,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 from vramline._vramline import __version__
-from vramline.comparison import Comparison, compare
 from vramline.fleet import ask, questions, sql
-from vramline.info import Device, MemoryInfo, devices, memory_info, reset_peak
-from vramline.ledger import Ledger
-from vramline.load import Columns, Run, load
-from vramline.recorder import Recording, record
+from vramline.reading.comparison import Comparison, compare
+from vramline.reading.info import Device, MemoryInfo, devices, memory_info, reset_peak
+from vramline.reading.ledger import Ledger
+from vramline.reading.load import Columns, Run, load
+from vramline.reading.watching import Watch, watch
+from vramline.recording.recorder import Recording, record
 from vramline.tracking import log_report
-from vramline.watching import Watch, watch
 
 if TYPE_CHECKING:
     from vramline import huggingface, keras, lightning, spark
@@ -99,9 +99,9 @@ def __getattr__(name: str) -> object:
 
 def load_ipython_extension(shell: object) -> None:
     """Adds `%%vramline` and `%vramline` to a notebook: `%load_ext vramline`."""
-    importlib.import_module("vramline.notebook").load(shell)
+    importlib.import_module("vramline.notebooks.magics").load(shell)
 
 
 def unload_ipython_extension(shell: object) -> None:
     """Undoes `load_ipython_extension`: `%unload_ext vramline`."""
-    importlib.import_module("vramline.notebook").unload(shell)
+    importlib.import_module("vramline.notebooks.magics").unload(shell)

@@ -75,15 +75,29 @@ class Recorder:
         """Gives up the recorder in a forked child, without touching the threads of the parent."""
 
 class Plan:
-    """A prepared way to read and reset the counters of a program that uses one framework."""
+    """A prepared way to read and reset the counters of a program that uses one framework.
+
+    Args:
+        guard: The plan is valid while this object has this value in this attribute.
+        ask: Returns the figures of a device as dicts.
+        forget: Resets the peak of a device.
+        devices: Each device with the arguments of `ask` and `forget`.
+        resets: By device: when its peak was reset. The plan updates it.
+        current: The keys that lead to the bytes in use, from the outermost dict inwards.
+        peak: The same to the peak.
+        pool: The same to the size of the pool; None if the framework does not report it.
+    """
 
     def __init__(
         self,
         guard: tuple[Any, str, Any],
-        ask: Callable[[Any, str], dict[str, int]],
-        forget: Callable[[Any, str], object],
-        devices: Sequence[str],
+        ask: Callable[..., Any],
+        forget: Callable[..., object],
+        devices: Sequence[tuple[str, tuple[Any, ...]]],
         resets: dict[str, int],
+        current: Sequence[str],
+        peak: Sequence[str],
+        pool: Sequence[str] | None = None,
     ) -> None: ...
     def read(self) -> list[tuple[Any, ...]] | None:
         """Returns the counters of every device; None if the plan is no longer valid."""

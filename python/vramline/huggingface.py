@@ -14,11 +14,9 @@ wraps `Trainer.train`, `evaluate` and `predict`. They do what they did for train
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any
 
-from vramline.training import TrainerMeasurements, quietly
+from vramline.callbacks.training import TrainerMeasurements, quietly
 from vramline.words import Phase
 
 try:
@@ -70,17 +68,10 @@ class MemoryCallback(TrainerMeasurements, TrainerCallback):  # type: ignore[misc
         path: The folder of the recording, once a training has begun; or None.
     """
 
-    def __init__(
-        self,
-        steps: Literal["all"] | Collection[int] | None = None,
-        record: str | os.PathLike[str] | None = None,
-        print_stats: bool = False,
-        devices: str | Collection[str] | None = None,
-        logs: bool = True,
-        reset_peaks: bool = True,
-    ) -> None:
-        super().__init__(steps, record, print_stats, devices, logs, reset_peaks)
-        self._batches = 0
+    # Batches of the current step.
+    _batches = 0
+
+    def _made(self) -> None:
         _wrap_trainer()
 
     # What the wrapped methods of `Trainer` call.
@@ -99,8 +90,8 @@ class MemoryCallback(TrainerMeasurements, TrainerCallback):  # type: ignore[misc
 
     def _leave(self, around: int | None) -> None:
         # A unit is still open after an exception, or if a class of the program's own logs nothing.
-        if around is not None:
-            del self._open[around:]
+        while around is not None and len(self._open) > around:
+            self._close_innermost()
         if not self._open:
             self._close()
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vramline.callback import MemoryCallback
+from vramline.callbacks.keras import MemoryCallback
 
 if TYPE_CHECKING:
-    from vramline.summary import summary
-    from vramline.within import fit_within
+    from vramline.planning.summary import summary
+    from vramline.planning.within import fit_within
 
 __all__ = ["MemoryCallback", "fit_within", "summary"]
 
@@ -26,11 +26,11 @@ __all__ = ["MemoryCallback", "fit_within", "summary"]
 def __getattr__(name: str) -> object:
     # Loaded on first use: the callback needs neither of these modules.
     if name == "fit_within":
-        from vramline import within
+        from vramline.planning import within
 
         return within.fit_within
     if name == "summary":
-        from vramline import summary as module
+        from vramline.planning import summary as module
 
         return module.summary
     raise AttributeError(f"module 'vramline.keras' has no attribute '{name}'")

@@ -12,13 +12,11 @@ has imported.
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any
 
-from vramline.measuring import OfObject
-from vramline.training import TrainerMeasurements, quietly
+from vramline.callbacks.measuring import OfObject
+from vramline.callbacks.training import TrainerMeasurements, quietly
 from vramline.words import Phase
 
 __all__ = ["MemoryCallback"]
@@ -82,20 +80,8 @@ class MemoryCallback(TrainerMeasurements, *_bases()):  # type: ignore[misc]  # I
         path: The folder of the recording, once a training has begun; or None.
     """
 
-    def __init__(
-        self,
-        steps: Literal["all"] | Collection[int] | None = None,
-        record: str | os.PathLike[str] | None = None,
-        print_stats: bool = False,
-        devices: str | Collection[str] | None = None,
-        logs: bool = True,
-        reset_peaks: bool = True,
-    ) -> None:
-        super().__init__(steps, record, print_stats, devices, logs, reset_peaks)
-        # Batches of the current step, the trainer's count of updates before it, and the number of the next step.
-        self._batches = 0
-        self._updates = 0
-        self._next = 0
+    # Batches of the current step, the trainer's count of updates before it, and the number of the next step.
+    _batches = _updates = _next = 0
 
     # Events of Lightning's trainer. An error in one of ours is a warning.
 
@@ -188,6 +174,9 @@ class MemoryCallback(TrainerMeasurements, *_bases()):  # type: ignore[misc]  # I
 
 
 def _logged_steps(trainer: Any) -> int:
-    """Returns the step that Lightning logs its own metrics for now: batches that ended with an update."""
+    """Returns the step that Lightning logs its own metrics for now: batches that ended with an update.
+
+    Lightning has no public name for it, and its own monitors read the same attribute. `global_step` counts the updates of all optimizers.
+    """
     loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)
     return int(getattr(loop, "_batches_that_stepped", trainer.global_step))

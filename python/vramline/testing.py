@@ -19,16 +19,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from vramline import _vramline, cell, command, held
+from vramline import _vramline, command
+from vramline.notebooks import cell, held
+from vramline.reading.watching import FRAMEWORK_NAMES, Watch, watch
 from vramline.shown import Sheet, size_text
-from vramline.watching import FRAMEWORK_NAMES, Watch, watch
 
 # Tests that run once more in one process of pytest, and the seconds that each may take.
 _MOST_EXPLAINED = 3
 _EXPLAIN_SECONDS = 600
 _MOST_HOLDERS = 6
-# Set in the second run of a test.
-_AGAIN = "VRAMLINE_PYTEST_AGAIN"
 _FORMAT = "vramline-pytest-baseline"
 
 
@@ -293,7 +292,7 @@ class Measures:
     def _second_run(self, item: pytest.Item) -> list[str]:
         """Runs a test once more under a recording, and returns what held its peak."""
         by_hand = f"vramline run --trace all -- python -m pytest '{item.nodeid}'"
-        if not self._explains or self._explained >= _MOST_EXPLAINED or os.environ.get(_AGAIN):
+        if not self._explains or self._explained >= _MOST_EXPLAINED:
             return [f"To see what held the peak: {by_hand}"]
         self._explained += 1
         try:
@@ -304,14 +303,11 @@ class Measures:
 
     def _report(self, item: pytest.Item, recording: pathlib.Path) -> str:
         binary, config = command.path(), self._config
-        alone = ["-n0"] if config.pluginmanager.hasplugin("xdist") else []
-        settings = ["-c", str(config.inipath)] if config.inipath else []
-        pytest_again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *alone, *settings, "--rootdir", str(config.rootpath), item.nodeid]
-        # Where the package is not installed, but on the path, its plugin is given by name.
-        pytest_again += ["-p", "vramline_pytest"] if not config.pluginmanager.hasplugin("vramline") else []
+        given = getattr(config, "workerinput", {}).get("vramline_args", config.invocation_params.args)
+        pytest_again = [sys.executable, "-m", "pytest", f"--vram-again={item.nodeid}", *map(str, given)]
         done = subprocess.run(
             [binary, "run", "--no-report", "--trace", "all", "-o", str(recording), "--", *pytest_again],
-            cwd=config.rootpath, env=os.environ | {_AGAIN: "1"}, capture_output=True, text=True, timeout=_EXPLAIN_SECONDS, check=False,
+            cwd=config.invocation_params.dir, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_EXPLAIN_SECONDS, check=False,
         )  # fmt: skip
         if not recording.is_dir():
             return f"A second run showed nothing: {done.stderr.strip()[-500:]}"

@@ -13,7 +13,8 @@ import sys
 import tempfile
 from typing import Any
 
-from vramline import command, recorder, session
+from vramline import command
+from vramline.recording import recorder, session
 
 # The longest value of a tag that every version of MLflow accepts.
 _MOST_TAG = 5000

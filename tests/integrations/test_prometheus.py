@@ -30,7 +30,8 @@ pytestmark = pytest.mark.skipif(
 # One job trains close to its limit; the other runs out of memory.
 JOB = """
     import os, pathlib, sys, time
-    from vramline import counters, session
+    from vramline.frameworks import counters
+    from vramline.recording import session
     job = session.session(pathlib.Path(os.environ["VRAMLINE_RECORD"]))
     read = [("GPU:0", 5 << 30, 39 << 30, None, 8 << 30, 40 << 30, None)]
     counters.read_sampled = lambda: read

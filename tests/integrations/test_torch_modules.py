@@ -17,9 +17,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from vramline import inventory
 from vramline.attach.modules import ModuleHooks
-from vramline.module_names import ModuleNames
+from vramline.frameworks import inventory
+from vramline.frameworks.module_names import ModuleNames
 
 
 class Block(nn.Module):

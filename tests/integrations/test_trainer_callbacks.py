@@ -8,6 +8,8 @@ import csv
 import functools
 import json
 import os
+import re
+import socket
 import struct
 import subprocess
 import sys
@@ -373,12 +375,41 @@ def test_kerass_figures_and_report_reach_all_three(tmp_path, monkeypatch):
     assert summary["vramline/verdict"] == told["verdict"]
 
 
+@pytest.fixture(scope="module")
+def private(tmp_path_factory, binary):
+    """A recording whose script, argument, folder, host, label and layers have a name with "kestrel"."""
+    folder = tmp_path_factory.mktemp("private") / "kestrel_home"
+    folder.mkdir()
+    recording = folder / "kestrel.vram"
+    command = [binary, "run", "--no-report", "--trace", "all", "--label", "team=kestrel_team", "-o", recording, "--", sys.executable]
+    done = subprocess.run([*command, JOBS / "kestrel.py", "kestrel_argument"], cwd=folder, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    for path in recording.glob("*.json"):
+        path.write_text(path.read_text().replace(f'"{socket.gethostname()}', '"kestrel_host'))
+    return recording
+
+
+@pytest.mark.parametrize("redacts", ["yes", "no"])
+def test_a_redacted_report_brings_no_name_of_the_user_to_a_tracker(private, redacts, tmp_path, monkeypatch):
+    (tmp_path / "recording").write_text(str(private))
+    told = run(tmp_path, JOBS / "log_report.py", tmp_path, redacts)
+    has_report(mlflow_client(tmp_path, monkeypatch), told["run"], told["verdicts"][0], tmp_path)
+    _, summary, _ = offline_run(tmp_path)
+    assert summary["vramline/verdict"] == told["verdicts"][1]
+    for tracker in ("store", "wandb"):
+        files = {path: path.read_bytes() for path in (tmp_path / tracker).rglob("*") if path.is_file() and not path.is_symlink()}
+        named = {path.name: word for path, data in files.items() for word in re.findall(rb"\w*kestrel\w*", data)}
+        # Without the option they are there, or this would find nothing anywhere.
+        assert (named == {}) == (redacts == "yes"), named
+
+
 # --- Ranks, and loops with accelerate ---
 
 
-def test_each_rank_measures_itself_and_the_first_logs_the_highest(tmp_path):
+@pytest.mark.parametrize("trainer", ["hugging_face", "lightning"])
+def test_each_rank_measures_itself_and_the_first_logs_the_highest(trainer, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VRAMLINE_") or name == "VRAMLINE_BIN"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", JOBS / "ranks.py", tmp_path]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", JOBS / "ranks.py", tmp_path, trainer]
     done = subprocess.run(
         command, env=environment | {"CUDA_VISIBLE_DEVICES": ""}, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False
     )
@@ -387,14 +418,13 @@ def test_each_rank_measures_itself_and_the_first_logs_the_highest(tmp_path):
     for rank, told in enumerate(ranks):
         base = BASE + 100 * rank * MIB
         assert [row["peak_bytes"] for row in told["history"] if row["step"] is not None] == [base + n * MIB for n in range(1, 9)]
-        lines = [line["vram_peak_gib"] for line in told["log"] if "loss" in line]
-        assert lines == [(base + n * MIB) / GIB for n in (2, 4, 6, 8)]
+        assert [line["vram_peak_gib"] for line in told["lines"]] == [(base + n * MIB) / GIB for n in (2, 4, 6, 8)]
         assert json.loads((next(Path(told["path"]).glob("process-*.json"))).read_text())["rank"] == rank
     assert [Path(told["path"]).name for told in ranks] == ["run.vram", "run-rank1.vram"]
-    assert not any("all_ranks" in name for line in ranks[1]["log"] for name in line)
+    assert not any("all_ranks" in name for line in ranks[1]["lines"] for name in line)
     # What the second rank has told by then: its peak of this line or of one before.
-    of_all = [(line["vram_peak_rank"], line["vram_peak_gib_all_ranks"]) for line in ranks[0]["log"] if "loss" in line][1:]
-    of_second = [(1, line["vram_peak_gib"]) for line in ranks[1]["log"] if "loss" in line]
+    of_all = [(line["vram_peak_rank"], line["vram_peak_gib_all_ranks"]) for line in ranks[0]["lines"]][1:]
+    of_second = [(1, line["vram_peak_gib"]) for line in ranks[1]["lines"]]
     assert of_all == sorted(of_all) and set(of_all) <= set(of_second)
 
 

@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "job(*names): the jobs of test_run.py whose end the test looks at")
+    config.addinivalue_line("markers", "job(*names): the jobs of recorded_jobs.py whose end the test looks at")
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +84,30 @@ def binary():
     if not os.access(path, os.X_OK):
         pytest.fail(f"{path} is not there or cannot be run: cargo build --release, or set VRAMLINE_BIN", pytrace=False)
     return path
+
+
+@pytest.fixture(scope="module")
+def ends(request, binary, tmp_path_factory):
+    """Jobs of recorded_jobs.py by name, started or waiting to be: those of the chosen tests of a file."""
+    # It imports this file.
+    from recorded_jobs import started
+
+    items = [item for item in request.session.items if item.path == request.path]
+    names = {name for item in items for mark in item.iter_markers("job") for name in mark.args}
+    with started(names, binary, tmp_path_factory.mktemp("jobs")) as found:
+        yield found
+
+
+@pytest.fixture
+def jobs(request, ends):
+    """The jobs that the test names, ended."""
+    return [ends[name].result() for mark in request.node.iter_markers("job") for name in mark.args]
+
+
+@pytest.fixture
+def job(jobs):
+    (only,) = jobs
+    return only
 
 
 @pytest.fixture(scope="session")

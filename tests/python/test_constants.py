@@ -65,7 +65,7 @@ def test_the_package_uses_no_other_words():
 
 
 def test_what_keras_calls_its_loops_are_phases():
-    from vramline import batches
+    from vramline.frameworks import batches
 
     assert set(batches.PHASES.values()) <= set(_vramline.PHASES)
 
@@ -96,7 +96,7 @@ def test_a_process_of_an_earlier_version_is_joined():
     newer = {"time_ns": numpy.array([1]), "new_ns": numpy.array([5]), "trace_state": ["begun"], "process": ["a"]}
     older = {"time_ns": numpy.array([2]), "process": ["b"]}
     for tables in ([newer, older], [older, newer]):
-        joined = importlib.import_module("vramline.load")._joined(tables)
+        joined = importlib.import_module("vramline.reading.load")._joined(tables)
         assert sorted(joined.time_ns) == [1, 2]
         assert set(joined.trace_state) == {"begun", None}
         assert joined.new_ns.compressed().tolist() == [5] and len(joined.new_ns) == 2

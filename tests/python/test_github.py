@@ -91,6 +91,8 @@ def test_the_systems_that_are_checked(action):
     (job,) = workflow["jobs"].values()
     assert [system.split("-")[0] for system in job["strategy"]["matrix"]["system"]] == ["macos", "windows"]
     commands = "\n".join(step.get("run", "") for step in job["steps"])
+    # Cargo refuses to run the tests of the manual together with others.
+    assert [line for line in commands.splitlines() if "--doc" in line] == ["cargo test --release --locked -p vramline --doc"]
     examples = re.findall(r"--example (\w+)", commands)
     assert examples and all((REPOSITORY / f"crates/vramline/examples/{name}.rs").is_file() for name in examples)
     files = re.findall(r"fixtures/\S+", commands)

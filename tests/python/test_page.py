@@ -821,7 +821,7 @@ def test_script_is_the_one_of_its_source():
 
 def test_a_frame_of_a_notebook_shows_the_page(browser, binary, fixtures, tmp_path, monkeypatch):
     """As in a notebook that was exported to HTML: opened from disk, without a network."""
-    from vramline.page import page as page_of
+    from vramline.notebooks.page import page as page_of
 
     monkeypatch.setenv("VRAMLINE_BIN", str(binary))
     shown = page_of([fixtures / PAGES["tensorflow_recording"]])

@@ -13,6 +13,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 import vramline as package
+from vramline.reading import plot
 
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -70,7 +71,7 @@ def test_models_side_by_side(fixtures, by):
     for number, bars in enumerate(axes.containers):
         drawn = in_bytes([bar.get_width() for bar in bars], axes.get_xlabel())
         assert drawn == [row["bytes"][number] for row in rows]
-        assert bars.get_label() == package.plot._shorten(compared.runs[number], 32)
+        assert bars.get_label() == plot._shorten(compared.runs[number], 32)
 
 
 def drawn_texts(axes):
@@ -94,7 +95,7 @@ def test_runs_over_steps(fixtures, run):
             line = next(lines)
             told = [row["bytes"][number] if row["figure"] == figure else None for row in rows]
             assert in_bytes(line.get_ydata(), axes.get_ylabel()) == told
-            assert line.get_label() == f"{package.plot._shorten(name, 32)}, {words}"
+            assert line.get_label() == f"{plot._shorten(name, 32)}, {words}"
     assert next(lines, None) is None
     with pytest.raises(ValueError, match="layer"):
         compared.plot("epoch")
@@ -116,13 +117,13 @@ def test_many_steps_have_room(run):
     report["steps"] = [
         step | {"epoch": number // 300, "step": number % 300, "phase": "train"} for number in range(1000)
     ]
-    places = drawn_texts(package.plot.steps(report))
+    places = drawn_texts(plot.steps(report))
     assert {0: "epoch 0, train 0", 300: "epoch 1, train 0", 600: "epoch 2, train 0", 900: "epoch 3, train 0"}.items() <= places.items()
     order = sorted(places)
     assert 12 <= len(order) <= 24
     assert min(after - before for before, after in itertools.pairwise(order)) >= 1000 // 24
     report["steps"] = [step | {"epoch": None, "step": 7 + number} for number in range(3)]
-    axes = package.plot.steps(report)
+    axes = plot.steps(report)
     assert drawn_texts(axes) == {0: "7", 1: "8", 2: "9"} and axes.get_xlabel() == "train step"
 
 

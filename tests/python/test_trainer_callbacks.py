@@ -57,6 +57,15 @@ def test_chosen_steps_and_phases_have_the_allocators_peaks(told):
     assert [line.partition(":")[0] for line in told["printed"]] == [row["label"] for row in shown]
 
 
+def test_prepared_calls_read_the_same_figures_while_cuda_is_in_use(told):
+    assert told["prepared"] == {"equal": True, "without CUDA": [None, False, None], "after 100 reads": None}
+
+
+def test_a_recording_says_which_framework_is_in_use(told):
+    (facts,) = Path(told["hf"]["path"]).glob("process-*.json")
+    assert json.loads(facts.read_text())["used"] == ["torch"]
+
+
 def test_names_in_the_log_have_the_trainers_prefixes(told):
     hf = told["hf"]
     train = [size for what, size in hf["truth"] if what == "train"]
@@ -82,12 +91,18 @@ def test_lightnings_steps_are_updates(told):
     assert [line["train_vram_peak_gib"] for _, line in lightning["lines"] if "train_vram_peak_gib" in line] == [(KEPT + 20 * MIB) / GIB]
 
 
-@pytest.mark.parametrize(("name", "where"), [("hf", "training, step 0"), ("hf evaluation", "an evaluation"), ("lightning", "training, step 0")])
+@pytest.mark.parametrize(("name", "where"), [
+    ("hf", "It happened in training, step 0."),
+    ("hf evaluation", "It happened in an evaluation."),
+    ("lightning", "It happened in training, step 0."),
+    ("loop", "step 12: GPU:0 "),
+])
 def test_an_out_of_memory_error_gets_one_note(name, where, told, binary):
     failed = told[f"failed, {name}"]
     assert failed["text"].startswith("CUDA out of memory. Tried to allocate ") and "Vramline" not in failed["text"]
     said = failed["notes"] if sys.version_info >= (3, 11) else [f"Vramline: {told['errors']}"]
-    assert said[0].startswith("Vramline: Out of memory (") and f"It happened in {where}." in said[0] and "What to do:" in said[0]
+    assert "at the peak of this evaluation." in said[0] or name != "hf evaluation"
+    assert said[0].startswith("Vramline: Out of memory (") and where in said[0] and "What to do:" in said[0]
     assert len(failed["notes"]) == 1
     answer = subprocess.run([binary, "oom", told["folder"] / "failed.vram"], capture_output=True, text=True, check=True).stdout
     assert "Out of memory (" in answer

@@ -382,6 +382,38 @@ def started(jobs, command, ready, environment):
     return job
 
 
+def test_a_job_that_records_to_a_local_folder_first_is_asked_there(jobs):
+    """The folder that everybody sees has only a manifest until the job has ended."""
+    script = WAITS.replace("ready", "ready-local").replace("enough", "enough-local")
+    job = started(jobs, jobs.command(script, "local", "--local-first", "on"), "ready-local", jobs.environment())
+    shared = jobs.folder / "local.vram"
+    try:
+        done = ask(jobs, "local", "--json")
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        (process,) = document["processes"]
+        assert (document["answered"], process["state"]) == (1, "taken")
+        local = json.loads((shared / "run.json").read_text())["local"]
+        assert document["path"] == local
+        assert [path.name for path in shared.iterdir()] == ["run.json"]
+        # As another machine sees it, the local folder is not there, or it is that of another run.
+        other = jobs.folder / "other.vram"
+        other.mkdir()
+        for path in (jobs.folder / "gone.vram", jobs.folder / "grown.vram"):
+            run = json.loads((shared / "run.json").read_text()) | {"host": "node-b", "local": str(path)}
+            (other / "run.json").write_text(json.dumps(run))
+            there = ask(jobs, "other")
+            assert there.returncode == 1
+            assert "they are in local folders until it has ended" in there.stderr
+            assert f"`vramline snapshot {path}` on node-b" in there.stderr
+    finally:
+        (jobs.folder / "enough-local").touch()
+        assert job.wait(timeout=60) == 0
+    late = ask(jobs, "local")
+    assert late.returncode == 1 and "the job has ended" in late.stderr
+    assert jobs.read("report", "local")["windows"]
+
+
 def test_jax_answers_with_its_live_arrays(jobs):
     pytest.importorskip("jax")
     (jobs.folder / "jax_job.py").write_text(

@@ -119,17 +119,17 @@ STAND_IN = {
     """,
     "cuda/__init__.py": """
         from torch.cuda import memory
-        is_up, waiting = False, []
-        is_initialized = lambda: is_up
+        _initialized, waiting = False, []
+        is_initialized = lambda: _initialized
         device_count = lambda: 1
         reset_peak_memory_stats = lambda number: None
         def _lazy_call(call, **_):
-            call() if is_up else waiting.append(call)
+            call() if _initialized else waiting.append(call)
         def init():
-            global is_up
+            global _initialized
             for call in waiting:
                 call()
-            is_up = True
+            _initialized = True
     """,
     "cuda/memory.py": """
         from torch import _C

@@ -28,7 +28,7 @@ use vramline::analysis::report::{ReportOptions, report};
 use vramline::event::{How, Phase};
 use vramline::ledger::moments::LedgerMoment;
 use vramline::ledger::{DeviceFigures, Facts, JobProcess, Ledger, PoolFigures, SourcedBytes, Teller};
-use vramline::recording::folder::{self, ProcessId};
+use vramline::recording::folder::{self, ProcessId, host_name};
 use vramline::recording::identity::{FrameworkRank, Launcher, RankIdentity};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::reader;
@@ -407,6 +407,7 @@ fn ledger_json(
         Facts { device, memory, no_memory: why_process, job: vec![job], is_stand_in, ..Facts::default() };
     let now = Nanos(Moment::monotonic_now());
     let ledger = DeviceLedger {
+        host: Some(host_name()).filter(|host| !host.is_empty()),
         at: now,
         moment: LedgerMoment::Asked,
         told_at: process.map(|_| now),

@@ -24,7 +24,7 @@ pub(crate) struct Steps {
     is_plain: bool,
     #[pyo3(get, set)]
     _count: i64,
-    /// The number of the current step.
+    /// The number of the current step, or of the one that an exception ended last.
     #[pyo3(get, set)]
     _now: Option<i64>,
 }
@@ -128,7 +128,7 @@ impl Step {
     fn __exit__(
         &self,
         py: Python<'_>,
-        _kind: &Bound<'_, PyAny>,
+        kind: &Bound<'_, PyAny>,
         _error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
@@ -138,8 +138,8 @@ impl Step {
             steps.call_method1(intern!(py, "_end_step"), (self.number, self.begin))?;
         }
         let mut steps = steps.borrow_mut();
+        steps._now = (!kind.is_none()).then(|| self.number.unwrap_or(steps._count));
         steps._count += 1;
-        steps._now = None;
         Ok(())
     }
 }

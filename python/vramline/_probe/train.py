@@ -25,7 +25,7 @@ def main(folder: Path, batch: int) -> None:
     import keras  # noqa: F401
     import numpy as np
 
-    from vramline import accumulation
+    from vramline.planning import accumulation
 
     _settle(told)
     try:

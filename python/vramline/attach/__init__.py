@@ -14,11 +14,11 @@ import pathlib
 from collections.abc import Callable
 from types import ModuleType
 
-from vramline import recorder, session
 from vramline.attach import ending, fixes, imports, jax, keras, settings, tensorflow, torch, trainers
 from vramline.attach.requests import Requests
 from vramline.attach.steps import Steps
 from vramline.attach.window import Window
+from vramline.recording import recorder, session
 
 
 def begin() -> None:
@@ -29,7 +29,7 @@ def begin() -> None:
     recorder.attach(job)
     _name_dumps(job)
     window = Window(job, options)
-    steps = Steps(job, window, options.step_peaks, options.stop)
+    steps = Steps(job, window, options)
     requests = Requests(job)
     job.on_request = requests.noticed
     if options.rate > 0:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from vramline import _vramline, counters
+from vramline import _vramline
 from vramline.attach.steps import Steps
-from vramline.session import Session, causes
+from vramline.frameworks import counters
+from vramline.recording.session import Session, causes
 
 # Seconds to write the trace after SIGTERM, which a SIGKILL usually follows some seconds later.
 _PATIENCE = 8.0

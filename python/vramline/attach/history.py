@@ -58,7 +58,7 @@ class History:
         self._moments = Moments(steps)
         # What goes on after the window: `auto` follows the trace.
         self._until_oom = options.until_oom
-        if options.stop or (options.until_oom == "auto" and options.trace == "off"):
+        if options.stops or (options.until_oom == "auto" and options.trace == "off"):
             self._until_oom = "off"
         # The thread that switched the history on, and the thread that trains.
         self._thread = self._trains = 0

@@ -8,7 +8,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from vramline.session import warn
+from vramline.recording.session import warn
 
 _waiting: dict[str, Callable[[ModuleType], None]] = {}
 

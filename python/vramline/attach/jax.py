@@ -24,7 +24,7 @@ from vramline.attach.requests import Answer, Requests
 from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
 from vramline.attach.window import write_whole
-from vramline.session import warn
+from vramline.recording.session import warn
 
 _FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 

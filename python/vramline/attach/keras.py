@@ -14,9 +14,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from vramline import batches
 from vramline.attach.quiet import quietly
 from vramline.attach.steps import Steps
+from vramline.frameworks import batches
 
 _LABELS = {"train": "fit", "test": "evaluate", "predict": "predict"}
 

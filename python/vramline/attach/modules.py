@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from vramline.attach.quiet import quietly
-from vramline.module_names import ModuleNames, Scope
+from vramline.frameworks.module_names import ModuleNames, Scope
 
 # What the metadata of an entry begins with, then `forward` or `backward`, the name of the root module and the path below it.
 PREFIX = "vramline"

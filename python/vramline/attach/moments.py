@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from vramline import counters
 from vramline.attach.quiet import quietly
 from vramline.attach.steps import Steps
+from vramline.frameworks import counters
 from vramline.words import WindowReason
 
 # How many moments of a kind are kept. If there are more, the last replaces the one before it.

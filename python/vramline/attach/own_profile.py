@@ -6,10 +6,10 @@ import os
 import pathlib
 from typing import Any
 
-from vramline import counters
 from vramline.attach.quiet import quietly
 from vramline.attach.window import Window
-from vramline.session import Session
+from vramline.frameworks import counters
+from vramline.recording.session import Session
 
 
 class OwnProfile:

@@ -21,10 +21,11 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from vramline import _vramline, layers, tensorflow
+from vramline import _vramline
 from vramline.attach.quiet import quietly
 from vramline.attach.variables import Variables
-from vramline.inventory import Inventory, value_of
+from vramline.frameworks import layers, tensorflow
+from vramline.frameworks.inventory import Inventory, value_of
 
 Row = tuple[
     str,

@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any
 
-from vramline.session import Session
+from vramline.recording.session import Session
 
 # A program that fails again and again raises the same text: keep this many.
 _MOST_TEXTS = 64

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from vramline import counters
 from vramline.attach.window import write_whole
-from vramline.session import Session, identity
+from vramline.frameworks import counters
+from vramline.recording.session import Session, identity
 
 # The name of the request, which the command line writes. Its content is small.
 _REQUEST = "request.json"

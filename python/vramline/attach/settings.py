@@ -20,8 +20,15 @@ class RunOptions:
     """The most bytes that a pool may reserve."""
     until_oom: str = "off"
     """Whether PyTorch's allocator records where live blocks were requested after the trace: auto, on or off."""
-    stop: bool = False
+    stops_with_trace: bool = False
     """Whether the process ends after its trace."""
+    stop_after: int | None = None
+    """The number of training steps after which the process ends."""
+
+    @property
+    def stops(self) -> bool:
+        """Whether the process ends before the program does."""
+        return self.stops_with_trace or self.stop_after is not None
 
 
 def options() -> RunOptions:
@@ -34,6 +41,7 @@ def options() -> RunOptions:
             return 0.0
 
     limit = os.environ.get("VRAMLINE_LIMIT", "")
+    stop = os.environ.get("VRAMLINE_STOP", "")
     return RunOptions(
         trace=os.environ.get("VRAMLINE_TRACE", "off"),
         trace_seconds=number("VRAMLINE_TRACE_SECONDS"),
@@ -41,5 +49,6 @@ def options() -> RunOptions:
         step_peaks=os.environ.get("VRAMLINE_STEP_PEAKS") == "1",
         limit=int(limit) if limit.isdigit() else None,
         until_oom=os.environ.get("VRAMLINE_UNTIL_OOM", "off"),
-        stop=os.environ.get("VRAMLINE_STOP") == "1",
+        stops_with_trace=stop == "trace",
+        stop_after=int(stop) if stop.isdigit() else None,
     )

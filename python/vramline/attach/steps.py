@@ -14,11 +14,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from vramline import counters
 from vramline.attach.owners import Owners
+from vramline.attach.settings import RunOptions
 from vramline.attach.variables import Variables
 from vramline.attach.window import Window
-from vramline.session import Session
+from vramline.frameworks import counters
+from vramline.recording.session import Session
 from vramline.words import How, MarkKind, Phase, WindowReason
 
 # The most calls of one function that is not a training step, and the most retraces, that are written.
@@ -47,11 +48,12 @@ _CHANGE = 1 << 20
 class Steps:
     """The steps of this process."""
 
-    def __init__(self, job: Session, window: Window, resets: bool, stops: bool = False) -> None:
+    def __init__(self, job: Session, window: Window, options: RunOptions) -> None:
         self.job = job
         self.window = window
-        self._resets = resets
-        self._stops = stops
+        self._resets = options.step_peaks
+        self._options = options
+        self._trained = 0
         self.variables = Variables()
         self.owners = Owners(self.variables)
         self._taken = 0
@@ -111,8 +113,16 @@ class Steps:
                 self.rose()
         elif self.window.wanted:
             self.window.reopen()
-        if self._stops and phase == "train" and self.window.is_over:
-            self._stop()
+        if phase == "train":
+            self._trained += 1
+            if self._is_last:
+                self._stop()
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether the training step that has just ended is the last one of a probe."""
+        most = self._options.stop_after
+        return self._trained >= most if most is not None else self._options.stops_with_trace and self.window.is_over
 
     def _stop(self) -> None:
         """Ends a probe at once. The rest of the program must not run: it might save a model that is not trained."""

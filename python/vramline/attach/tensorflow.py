@@ -16,7 +16,7 @@ from vramline.attach.quiet import quietly
 from vramline.attach.requests import Answer, Requests
 from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
-from vramline.session import warn
+from vramline.recording.session import warn
 
 _MIB = 1 << 20
 # The most variables of one call of `GradientTape.gradient` that are noted.

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from vramline import inventory
 from vramline.attach import ending, imports
 from vramline.attach.history import History
 from vramline.attach.modules import ModuleHooks
@@ -24,7 +23,8 @@ from vramline.attach.quiet import quietly
 from vramline.attach.requests import Requests
 from vramline.attach.settings import RunOptions
 from vramline.attach.steps import Steps
-from vramline.module_names import ModuleNames
+from vramline.frameworks import inventory
+from vramline.frameworks.module_names import ModuleNames
 
 
 def hook(torch: ModuleType, steps: Steps, options: RunOptions, requests: Requests) -> None:

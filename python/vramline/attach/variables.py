@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vramline import inventory, layers
-from vramline.inventory import Inventory, Row
+from vramline.frameworks import inventory, layers
+from vramline.frameworks.inventory import Inventory, Row
 
 # If a program has more, the list is incomplete.
 _MOST_VARIABLES = 20_000

@@ -18,9 +18,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from vramline import _vramline, counters
+from vramline import _vramline
 from vramline.attach.settings import RunOptions
-from vramline.session import Session, warn
+from vramline.frameworks import counters
+from vramline.recording.session import Session, warn
 from vramline.words import WindowReason
 
 # The first step builds the graph and the optimizer's variables; the others are typical steps.
@@ -60,7 +61,7 @@ class Window:
         self._start: Callable[[pathlib.Path], Callable[[pathlib.Path], None]] | None = None
         self._framework = ""
         # Whether more windows may open: the profiler can start again, and the mode is `auto`.
-        self._is_again = options.trace == "auto" and not options.stop
+        self._is_again = options.trace == "auto" and not options.stops
         self._left = self._seconds * _LATER_SHARE
         self._written = 0
         self._opened_windows = self._unprovoked = 0

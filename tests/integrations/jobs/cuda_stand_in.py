@@ -48,10 +48,11 @@ def held(what, size):
 
 
 def install():
+    torch.cuda._initialized = True
     torch.cuda.is_initialized = lambda: True
     torch.cuda.device_count = lambda: 1
     torch._C._cuda_memoryStats = _stats
-    torch.cuda.reset_peak_memory_stats = reset
+    torch.cuda.reset_peak_memory_stats = torch._C._cuda_resetPeakMemoryStats = reset
     torch.cuda.max_memory_allocated = lambda device=None: peak
     # Optimizers ask the device, if there seems to be one, whether a graph is being captured.
     for name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):

@@ -6,7 +6,7 @@ import types
 
 import torch
 
-from vramline import cell, held
+from vramline.notebooks import cell, held
 
 KIB = 1 << 10
 torch.cuda.init()

@@ -12,6 +12,8 @@ from torch import _C, cuda
 from transformers import Trainer
 
 import vramline
+from vramline.frameworks import counters
+from vramline.frameworks import torch as adapter
 from vramline.huggingface import MemoryCallback
 from vramline.lightning import MemoryCallback as LightningCallback
 
@@ -72,7 +74,16 @@ lightning = Lightning(step, evaluate, [memory])
 lightning.fit()
 facts["lightning"] = {"lines": lightning.loggers[0].lines, "history": memory.history, "truth": list(truth)}
 
+
+def loop():
+    with vramline.record(f"{folder}/loop.vram") as recording:
+        for number in range(10, 14):
+            with recording.step(number):
+                step() if number < 12 else too_much()
+
+
 errors = {
+    "loop": loop,
     "hf": lambda: Trainer(None, too_much, evaluate, [MemoryCallback(record=f"{folder}/failed.vram")]).train(),
     "hf evaluation": lambda: Trainer(None, step, too_much, [MemoryCallback()]).evaluate(),
     "lightning": lambda: Lightning(too_much, evaluate, [LightningCallback()]).fit(),
@@ -104,4 +115,15 @@ lightning.fit()
 facts["refused"] = refuse(lambda: MemoryCallback(steps=5))
 facts["no run"] = refuse(vramline.log_report)
 facts["not a run"] = refuse(lambda: vramline.log_report(3))
+
+# How the figures are read: prepared calls, as long as CUDA stays in use.
+by_adapter, prepared = adapter.read("GPU:0"), counters.plan
+facts["prepared"] = {"equal": prepared.read() == [tuple(by_adapter)] and counters.read_all() == [by_adapter]}
+cuda._initialized = False
+facts["prepared"] |= {"without CUDA": [prepared.read(), prepared.reset(), adapter.plan()]}
+cuda._initialized = True
+prepared = adapter.plan()
+for _ in range(100):
+    prepared.read()
+facts["prepared"] |= {"after 100 reads": prepared.read()}
 print(json.dumps(facts))

@@ -20,9 +20,20 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 from IPython.display import display
 
-from vramline import _vramline, cell, command, info, page, tracing
+from vramline import _vramline, command
+from vramline.notebooks import cell, page, tracing
+from vramline.reading import info
+from vramline.reading.watching import watch
 from vramline.shown import Sheet, size_text
-from vramline.watching import watch
+
+try:
+    # A `;` at the end of a cell then suppresses its value, as in any other cell.
+    from IPython.core.magic import output_can_be_silenced
+except ImportError:  # Before IPython 8.9.
+
+    def output_can_be_silenced(magic: Any) -> Any:
+        return magic
+
 
 # After an exception outside of a measured cell, less than this is not worth a message.
 _LEAST_KEPT = 1 << 20
@@ -44,6 +55,7 @@ class VramlineMagics(Magics):
     @argument("--save", metavar="NAME", help="Keep the figures in this variable.")
     @argument("words", nargs="*", help="Without a cell: top, page, held or free, with its arguments.")
     @line_cell_magic
+    @output_can_be_silenced
     def vramline(self, line: str, body: str | None = None) -> Any:
         """Show what a cell does to the memory of a device.
 

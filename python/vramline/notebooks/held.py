@@ -13,9 +13,9 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from vramline import jax as jax_adapter
-from vramline import tensorflow as tensorflow_adapter
-from vramline.counters import shape_text
+from vramline.frameworks import jax as jax_adapter
+from vramline.frameworks import tensorflow as tensorflow_adapter
+from vramline.frameworks.counters import shape_text
 
 # A walk ends after this many objects or seconds, and says so.
 _MOST_OBJECTS = 2_000_000

@@ -7,8 +7,10 @@ import pathlib
 import tempfile
 from types import TracebackType
 
-from vramline import _vramline, counters, out_of_memory, session
-from vramline.adapter import Counters
+from vramline import _vramline
+from vramline.frameworks import counters
+from vramline.frameworks.adapter import Counters
+from vramline.recording import out_of_memory, session
 from vramline.shown import size_text
 from vramline.words import MarkKind, Phase
 
@@ -85,7 +87,8 @@ class Recording(_vramline.Steps):
         if error is not None:
             read = counters.read_all()
             self._session.exception(error, read)
-            out_of_memory.explain(error, [_line(f"step {self._count}", read, [])])
+            number = self._count if self._now is None else self._now
+            out_of_memory.explain(error, [_line(f"step {number}", read, [])])
         self.close()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from vramline.adapter import Counters, Limit, requested_limit, resets
+from vramline import _vramline
+from vramline.frameworks.adapter import Counters, Limit, requested_limit, resets
 
 NAME = "torch"
 _reset_at = resets(NAME)
@@ -35,6 +36,20 @@ def read(device: str) -> Counters:
     told = ask(number) if ask else _torch().cuda.memory_stats_as_nested_dict(number)
     allocated, reserved = told["allocated_bytes"]["all"], told["reserved_bytes"]["all"]
     return Counters(device, allocated["current"], allocated["peak"], _reset_at.get(device), reserved["current"])
+
+
+def plan() -> _vramline.Plan | None:
+    """Prepares reading the counters with one call per device; None for a version of PyTorch without these calls. CUDA must be in use."""
+    cuda, calls = _torch().cuda, _torch()._C
+    ask = getattr(calls, "_cuda_memoryStats", None)
+    if ask is None or getattr(cuda, "_initialized", None) is not True:
+        return None
+    # The public function converts its argument to a number, and calls this one.
+    forget = getattr(calls, "_cuda_resetPeakMemoryStats", None) or cuda.reset_peak_memory_stats
+    known = [(device, (ordinal(device),)) for device in devices()]
+    allocated = ("allocated_bytes", "all")
+    keys = ((*allocated, "current"), (*allocated, "peak"), ("reserved_bytes", "all", "current"))
+    return _vramline.Plan((cuda, "_initialized", True), ask, forget, known, _reset_at, *keys)
 
 
 def pinned() -> list[Counters]:

@@ -10,27 +10,24 @@ import pathlib
 from collections.abc import Callable, Collection
 from typing import Any, Literal
 
-from vramline import counters, inventory, out_of_memory, recorder, session, shown
-from vramline.adapter import Counters
-from vramline.measuring import GIB, Measurements, add_peaks, numbers
-from vramline.ranks import Ranks
+from vramline import shown
+from vramline.callbacks.measuring import GIB, Measurements, add_peaks, numbers
+from vramline.callbacks.ranks import Ranks
+from vramline.frameworks import counters, inventory
+from vramline.frameworks.adapter import Counters
+from vramline.recording import out_of_memory, recorder, session
 from vramline.words import How, Phase
 
 _UNITS = {"gib": GIB}
 _FIGURES = ("peak", "current", "reserved")
+# Units whose peaks are not in the lines of a training.
+_NOT_LOGGED = ("evaluate", "predict")
 
 
 class TrainerMeasurements(Measurements):
     """Measures a training as a trainer of PyTorch divides it: steps, epochs, evaluations, predictions.
 
-    Args:
-        steps: The steps to measure: "all", a collection of step numbers (counted from 0 in a training), or None for none.
-        record: A folder to record to, such as "run.vram". Other ranks than the first add their number: "run-rank1.vram".
-        print_stats: Print one line per measurement.
-        devices: The devices to measure. By default, those that this process uses, the trainer's first.
-        logs: Add the figures to the trainer's logs.
-        reset_peaks: Reset PyTorch's peak where a measurement begins. With False, or if the trainer reports that peak itself, a peak
-            is known only if it is the highest so far.
+    The callbacks inherit this constructor, and describe its parameters to the user.
     """
 
     _how: How = "trainer"
@@ -47,21 +44,25 @@ class TrainerMeasurements(Measurements):
     ) -> None:
         super().__init__(print_stats, devices, logs, reset_peaks)
         self.steps = numbers("steps", "step", steps)
+        self._is_every = self.steps == "all"
         self._record = record
         self._main: str | None = None
         self._is_counted = False
         self._is_settled = False
         self._step: int | None = None
-        # By device: the highest peak since the last line of the trainer's log, and since the training began.
+        # By device: the highest peak since the last line of the trainer's log, without evaluations and predictions.
         self._since_log: dict[str, int | None] = {}
-        self._in_training: dict[str, int | None] = {}
         self._ranks: Ranks | None = None
+        self._made()
+
+    def _made(self) -> None:
+        """Does what a trainer needs when a callback is made."""
 
     # --- What is measured ---
 
-    def _read(self) -> list[Counters]:
-        """Reads the devices that this process uses, the trainer's first: other ranks use the others."""
-        reads = super()._read()
+    def _chosen(self, reads: list[Counters]) -> list[Counters]:
+        """Returns the counters of the devices that this process uses, the trainer's first: other ranks use the others."""
+        reads = super()._chosen(reads)
         if len(reads) > 1:
             reads = [read for read in reads if read.device == self._main or read.peak or read.pool or read.reason]
             reads.sort(key=lambda read: read.device != self._main)
@@ -69,10 +70,9 @@ class TrainerMeasurements(Measurements):
 
     def _note(self, reads: list[Counters]) -> dict[str, int | None]:
         peaks = super()._note(reads)
-        if self._is_open("train"):
-            add_peaks(self._in_training, peaks)
-            if not any(unit in ("evaluate", "predict") for unit, _, _ in self._open):
-                add_peaks(self._since_log, peaks)
+        # No step or epoch is inside an evaluation or a prediction.
+        if not self._open or self._open[-1][0] not in _NOT_LOGGED:
+            add_peaks(self._since_log, peaks)
         return peaks
 
     def _settle(self, device: Any, rank: int, who_reads_peak: str | None) -> None:
@@ -92,6 +92,7 @@ class TrainerMeasurements(Measurements):
             if rank:
                 path = path.with_name(f"{path.name.removesuffix('.vram')}-rank{rank}.vram")
             self._recording = recorder.record(path, step_peaks=False)
+            self._recording._session.open()
 
     # --- A training ---
 
@@ -102,7 +103,7 @@ class TrainerMeasurements(Measurements):
         self._is_counted = False
         self._ranks = Ranks()
         self._begin("train")
-        self._since_log, self._in_training = {}, {}
+        self._since_log = {}
 
     def _end_training(self) -> dict[str, dict[str, Any]]:
         self._epoch = None
@@ -115,15 +116,12 @@ class TrainerMeasurements(Measurements):
 
     def _begin_step(self, number: int) -> None:
         self._step = number
-        if self._is_wanted(number) and not self._is_open("step"):
+        if (self._is_every or (self.steps is not None and number in self.steps)) and not self._is_open("step"):
             self._begin("step")
 
     def _end_step(self, batches: int) -> None:
         if self._step is not None and self._is_open("step"):
             self._end("step", f"Step {self._step}", "train", self._step, batches)
-
-    def _is_wanted(self, number: int) -> bool:
-        return self.steps is not None and (self.steps == "all" or number in self.steps)
 
     def _end_phase(self, unit: str, label: str, phase: Phase) -> dict[str, dict[str, Any]]:
         """Ends an evaluation or a prediction, in a training or alone, and returns its measurements."""
@@ -165,30 +163,37 @@ class TrainerMeasurements(Measurements):
 
     def _of_all_ranks(self) -> dict[str, float]:
         """Tells the other ranks the highest peak of this one, and returns theirs in the first rank."""
-        known = [peak for peak in self._in_training.values() if peak is not None]
+        known = [peak for peak in self._peaks_so_far().values() if peak is not None]
         highest = None if self._ranks is None else self._ranks.exchange(max(known, default=None))
         if highest is None or not self._logs:
             return {}
         return {"vram_peak_gib_all_ranks": highest.peak / GIB, "vram_peak_rank": highest.rank}
 
-    def _peak(self, read: Counters) -> int | None:
-        """Returns the highest peak of a device in this training, also if the peak was reset since."""
-        known = [peak for peak in (read.peak, self._in_training.get(read.device)) if peak is not None]
-        return max(known, default=None)
+    def _peaks_so_far(self) -> dict[str, int | None]:
+        """Returns the highest peak of each device in what is open, such as a training, also if the peak was reset since."""
+        peaks: dict[str, int | None] = {}
+        for _, _, of_unit in self._open:
+            add_peaks(peaks, of_unit)
+        return peaks
 
     def _fail(self, error: BaseException) -> None:
         """Writes the error that ended a training to the recording, and adds a note to it if memory has run out."""
         if self._recording is not None:
             self._recording._session.exception(error, self._read())
-        facts = []
+        facts, whole = [], "this program"
         if self._open:
-            unit = self._open[-1][0]
-            where = {"evaluate": "an evaluation", "predict": "a prediction"}.get(unit, "training")
-            at = "" if self._step is None or where != "training" else f", step {self._step}"
+            named = {"evaluate": "evaluation", "predict": "prediction"}
+            around, unit = (named.get(self._open[place][0], "training") for place in (0, -1))
+            at = "" if self._step is None or unit != "training" else f", step {self._step}"
+            where = {"evaluation": "an evaluation", "prediction": "a prediction"}.get(unit, unit)
             facts.append(f"It happened in {where}{at}.")
+            whole = f"this {around}"
+        reads = self._read()
+        highest = self._peaks_so_far()
+        add_peaks(highest, {read.device: read.peak for read in reads})
         facts += [
-            f"{read.device}: {shown.size_text(read.current)} in use now, {shown.size_text(self._peak(read))} at the peak of this training."
-            for read in self._read()
+            f"{read.device}: {shown.size_text(read.current)} in use now, {shown.size_text(highest[read.device])} at the peak of {whole}."
+            for read in reads
             if read.current is not None
         ]
         job = recorder.attached()

@@ -9,8 +9,11 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from vramline import counters, plot, recorder, session, shown
-from vramline.adapter import Counters
+from vramline import shown
+from vramline.frameworks import counters
+from vramline.frameworks.adapter import Counters
+from vramline.reading import plot
+from vramline.recording import recorder, session
 from vramline.words import How, MarkKind, Phase
 
 if TYPE_CHECKING:
@@ -54,7 +57,8 @@ def add_peaks(to: dict[str, int | None], peaks: dict[str, int | None]) -> None:
     """Raises the peaks of devices to these."""
     for device, peak in peaks.items():
         known = to.get(device)
-        to[device] = peak if known is None else max(known, peak or 0)
+        if known is None or (peak is not None and peak > known):
+            to[device] = peak
 
 
 class Measurements:
@@ -79,7 +83,8 @@ class Measurements:
         self._resets = resets
         self._recording: recorder.Recording | None = None
         self._epoch: int | None = None
-        # Open units, outermost first: the unit, when it began, and the highest peak of each device in it so far.
+        # Open units, outermost first: the unit, when it began, and the highest peak of each device in it so far, without those of units
+        # that are open inside it.
         self._open: list[tuple[str, int, dict[str, int | None]]] = []
         # The last peak of each device, where it is not reset.
         self._last_peaks: dict[str, int] = {}
@@ -119,7 +124,13 @@ class Measurements:
         return [row for row in self.history if row["device"] == first]
 
     def _read(self) -> list[Counters]:
-        return [read for read in counters.read_all() if self._devices is None or read.device.upper() in self._devices]
+        reads = counters.read_all()
+        # Each call that a step saves counts: its code is not in the processor's caches.
+        return reads if self._devices is None and len(reads) == 1 else self._chosen(reads)
+
+    def _chosen(self, reads: list[Counters]) -> list[Counters]:
+        """Returns the counters of the devices to measure."""
+        return [read for read in reads if self._devices is None or read.device.upper() in self._devices]
 
     def _check(self) -> None:
         """Warns once about devices that cannot be measured. Otherwise the user would see it only in an empty table at the end."""
@@ -136,7 +147,7 @@ class Measurements:
                 session.warn(f"MemoryCallback: {read.device} is not measured: {read.reason or 'the framework does not report its memory'}")
 
     def _note(self, reads: list[Counters]) -> dict[str, int | None]:
-        """Adds the peaks since the last reading to every open unit, and returns them."""
+        """Adds the peaks since the last reading to the innermost open unit, and returns them."""
         peaks: dict[str, int | None] = {}
         for read in reads:
             peak = read.peak
@@ -146,8 +157,8 @@ class Measurements:
                 self._last_peaks[read.device] = peak
                 peak = peak if risen else None
             peaks[read.device] = peak
-        for _, _, of_unit in self._open:
-            add_peaks(of_unit, peaks)
+        if self._open:
+            add_peaks(self._open[-1][2], peaks)
         return peaks
 
     def _reset(self) -> None:
@@ -163,7 +174,18 @@ class Measurements:
         self._open.append((unit, time.monotonic_ns(), {}))
 
     def _is_open(self, unit: str) -> bool:
-        return any(name == unit for name, _, _ in self._open)
+        # A loop, which takes a third of the time of a generator: every step asks.
+        for name, _, _ in self._open:  # noqa: SIM110
+            if name == unit:
+                return True
+        return False
+
+    def _close_innermost(self) -> tuple[str, int, dict[str, int | None]]:
+        """Closes the innermost unit, adds its peaks to the one around it, and returns it."""
+        unit = self._open.pop()
+        if self._open:
+            add_peaks(self._open[-1][2], unit[2])
+        return unit
 
     def _end(self, unit: str, label: str, phase: Phase, number: int | None, batches: int = 1) -> dict[str, dict[str, Any]]:
         """Ends a unit and returns its measurements by device. Units inside it that an exception left open end with it."""
@@ -172,7 +194,7 @@ class Measurements:
         begin: int | None = None
         peaks: dict[str, int | None] = {}
         while self._open:
-            name, begin, peaks = self._open.pop()
+            name, begin, peaks = self._close_innermost()
             if name == unit:
                 break
         figures: dict[str, dict[str, Any]] = {}
@@ -184,12 +206,10 @@ class Measurements:
             print(self._line(label, figures), flush=True)
         if self._recording is not None:
             kind = _KINDS.get(unit, "phase")
-            told = [
-                read._replace(peak=peaks.get(read.device), peak_since_ns=begin)
-                if peaks.get(read.device) is not None
-                else read
-                for read in reads
-            ]
+            told = []
+            for read in reads:
+                peak = peaks.get(read.device)
+                told.append(read if peak is None else Counters(read.device, read.current, peak, begin, read.pool, read.limit, read.reason))
             step = None if kind != "step" else number
             count = batches if kind == "step" else None
             text = label if kind == "phase" else None

@@ -7,7 +7,7 @@ import pickle
 import sys
 from typing import Any
 
-from vramline import counters
+from vramline.frameworks import counters
 
 _MOST_EVENTS = 500_000
 

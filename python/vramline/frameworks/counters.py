@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -9,13 +10,13 @@ import time
 from types import ModuleType
 
 from vramline import _vramline
-from vramline.adapter import Counters, resets
-from vramline.adapter import NotResettable as NotResettable  # Part of the interface of `reset`.
+from vramline.frameworks.adapter import Counters, resets
+from vramline.frameworks.adapter import NotResettable as NotResettable  # Part of the interface of `reset`.
 
 _loaded: dict[str, ModuleType] = {}
 
 # Frameworks by precedence, for programs that use several.
-_ADAPTERS = {"tensorflow": "vramline.tensorflow", "jax": "vramline.jax", "torch": "vramline.torch"}
+_ADAPTERS = {"tensorflow": "vramline.frameworks.tensorflow", "jax": "vramline.frameworks.jax", "torch": "vramline.frameworks.torch"}
 
 # Frameworks that were in use when this process was forked. They are not asked: their threads do not exist in the child, and their
 # locks may stay locked for ever.
@@ -45,11 +46,22 @@ def adapters() -> list[ModuleType]:
     return used
 
 
+def used() -> list[str]:
+    """Returns the names of the frameworks that the program has used. Never raises."""
+    try:
+        return [adapter.NAME for adapter in adapters()]
+    except Exception:  # An unknown version of a framework.
+        return []
+
+
 def _load(framework: str) -> ModuleType:
     # Not from `sys.modules`, which also holds a module that another thread is still importing.
     adapter = _loaded[framework] = importlib.import_module(_ADAPTERS[framework])
     return adapter
 
+
+# Makes counters of a tuple without a frame of Python, unlike `Counters(*read)`.
+_from_tuple = functools.partial(tuple.__new__, Counters)
 
 # Reads the counters in as few calls as possible, if only one framework is in use: this runs at every step, in code that is not in the
 # CPU's caches. After a number of reads it returns None, and all frameworks are checked again.
@@ -59,7 +71,7 @@ plan: _vramline.Plan | None = None
 def read_all() -> list[Counters]:
     """Returns the counters of every device of every framework in use. Never raises."""
     planned = plan.read() if plan is not None else None
-    return _read_all() if planned is None else [Counters(*read) for read in planned]
+    return _read_all() if planned is None else list(map(_from_tuple, planned))
 
 
 def _read_all() -> list[Counters]:

@@ -11,8 +11,10 @@ import sys
 from collections.abc import Collection
 from typing import Any, Literal
 
-from vramline import batches as executions
-from vramline import inventory, measuring, recorder
+from vramline.callbacks import measuring
+from vramline.frameworks import batches as executions
+from vramline.frameworks import inventory
+from vramline.recording import recorder
 
 _UNITS = {"gib": 1 << 30, "mib": 1 << 20}
 _LABELS = {"train": "Training", "test": "Validation", "predict": "Prediction"}
@@ -176,7 +178,7 @@ class MemoryCallback(measuring.Measurements, _base()):  # type: ignore[misc]  # 
         if not self._wanted(first, last):
             self._note(self._read())
             if self._open and self._open[-1][0] == "batch":
-                self._open.pop()
+                self._close_innermost()
             return
         number = f"{last}" if first == last else f"{first} to {last}"
         where = f"Epoch {self._epoch + 1}, " if self._epoch is not None and self._in_fit else ""

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vramline import _vramline, counters
-from vramline.adapter import Counters
+from vramline import _vramline
+from vramline.frameworks import counters
+from vramline.frameworks.adapter import Counters
 from vramline.words import How, MarkKind, Phase, TraceState, WindowReason
 
 # What a connected framework said last. It disconnects before the last facts are written.
@@ -72,6 +73,11 @@ class Session:
         if not self._name:
             self._name = _vramline.process_name()
         return self._name
+
+    def open(self) -> None:
+        """Creates the files of this process now, so that the first mark does not wait for that."""
+        if self._recorder is None:
+            self.attempt(self._open)
 
     def _open(self) -> Any:
         self._recorder = _vramline.Recorder(self.folder, self.name)
@@ -249,6 +255,7 @@ def facts_of_process() -> dict[str, Any]:
         "parent_pid": os.getppid(),
         "python": sys.version.split()[0],
         "frameworks": versions,
+        "used": counters.used(),
         "backend": _keras_backend(),
         "rank": told["rank"],
         "identity": told,

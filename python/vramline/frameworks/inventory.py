@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from vramline import layers
-from vramline.counters import shape_text
-from vramline.module_names import ModuleNames
+from vramline.frameworks import layers
+from vramline.frameworks.counters import shape_text
+from vramline.frameworks.module_names import ModuleNames
 from vramline.words import Role
 
 
@@ -250,7 +250,7 @@ def _row(owner: str | None, name: str, role: Role, value: Any) -> Row:
     if hasattr(value, "data_ptr"):
         return _torch_row(owner, name, role, value)
     if hasattr(value, "read_value"):
-        from vramline import tensorflow
+        from vramline.frameworks import tensorflow
 
         device = str(value.device).split("device:")[-1] or None
         try:

@@ -11,8 +11,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from vramline import _vramline, plot, shown
-from vramline.ledger import Ledger, parse
+from vramline import _vramline, shown
+from vramline.reading import plot
+from vramline.reading.ledger import Ledger, parse
 
 if TYPE_CHECKING:
     import numpy

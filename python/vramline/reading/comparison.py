@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal
 
-from vramline import _vramline, plot, shown
-from vramline.load import Run
+from vramline import _vramline, shown
+from vramline.reading import plot
+from vramline.reading.load import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ import math
 import sys
 from typing import Any
 
-from vramline.adapter import Counters, Limit, NotResettable, requested_limit
+from vramline.frameworks.adapter import Counters, Limit, NotResettable, requested_limit
 
 NAME = "jax"
 _PLATFORMS = {"cuda": "GPU", "gpu": "GPU", "rocm": "GPU", "tpu": "TPU", "cpu": "CPU"}

@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vramline import _vramline, accumulation, counters
-from vramline.probes import PROBES, Probes
-from vramline.probes import CannotPlan as CannotPlan  # Part of the interface of fit_within.
+from vramline import _vramline
+from vramline.frameworks import counters
+from vramline.planning import accumulation
+from vramline.planning.probes import PROBES, Probes
+from vramline.planning.probes import CannotPlan as CannotPlan  # Part of the interface of fit_within.
 from vramline.shown import size_text
 
 # Micro-batches that are run under the limit before the choice stands without a confirmation.
@@ -237,7 +239,7 @@ def fit_within(
             first = _First(min(within.accumulation_steps, len(batches)))
             hooks = [first.callback(), accumulated.callback(len(batches)), *_flat(callbacks)]
             if record is not None:
-                from vramline.callback import MemoryCallback
+                from vramline.callbacks.keras import MemoryCallback
 
                 hooks.append(MemoryCallback(batches="all", record=record, logs=False))
             watched = [each for hook in hooks for each in (peaks.callback(), hook)]

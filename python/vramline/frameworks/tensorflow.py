@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from vramline import _vramline
-from vramline.adapter import Counters, Limit, requested_limit, resets
+from vramline.frameworks.adapter import Counters, Limit, requested_limit, resets
 
 NAME = "tensorflow"
 _MIB = 1 << 20
@@ -74,8 +74,9 @@ def _switch(device: str) -> str:
 
 def plan() -> _vramline.Plan:
     """Prepares reading the counters with one call per device. Valid until the program resets its context."""
-    known = list(devices())
-    return _vramline.Plan((_context(), "_context_handle", _handle), _ask, _forget, known, _reset_at)
+    known = [(device, (_handle, device)) for device in devices()]
+    guard = (_context(), "_context_handle", _handle)
+    return _vramline.Plan(guard, _ask, _forget, known, _reset_at, ("current",), ("peak",))
 
 
 def _placed(kind: str, number: int) -> tuple[Any, Any]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vramline import shown
+from vramline.planning.within import samples_of
 from vramline.shown import size_text
-from vramline.within import samples_of
 
 # Bytes per element of types that NumPy does not know. Elements smaller than a byte are stored as one byte.
 _SIZES = {"bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int4": 1, "uint4": 1}
@@ -340,7 +340,7 @@ def _escaped(text: str) -> str:
 
 
 def _predicted(model: Any, batch: int, x: Any, y: Any, planning: dict[str, Any]) -> dict[str, Any]:
-    from vramline import within
+    from vramline.planning import within
 
     if x is None:
         raise ValueError("predict: needs some rows of data\nhint: summary(model, batch_size, predict=True, x=x, y=y)")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from vramline import counters, recorder, shown
-from vramline.adapter import resets
-from vramline.info import MemoryInfo, memory_info, reset_peak
+from vramline import shown
+from vramline.frameworks import counters
+from vramline.frameworks.adapter import resets
+from vramline.reading.info import MemoryInfo, memory_info, reset_peak
+from vramline.recording import recorder
 
 FRAMEWORK_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 

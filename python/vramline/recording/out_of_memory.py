@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import sys
 
-from vramline import command, session
+from vramline import command
+from vramline.recording import session
 
 _TYPES = ("OutOfMemoryError", "ResourceExhaustedError")
 _SIGNS = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "RESOURCE_EXHAUSTED")

@@ -6,8 +6,9 @@ import dataclasses
 from types import ModuleType
 from typing import Any
 
-from vramline import _vramline, counters, driver
-from vramline.ledger import Ledger, parse
+from vramline import _vramline
+from vramline.frameworks import counters, driver
+from vramline.reading.ledger import Ledger, parse
 from vramline.words import LimitSetter
 
 _OF_DRIVER = ("driver_used", "driver_total", "driver_free", "driver_reserved")
@@ -246,7 +247,7 @@ def reset_peak(device: str | None = None, *, framework: str | None = None) -> No
 
     Raises:
         LookupError: If no framework uses this device, but some use other devices.
-        vramline.counters.NotResettable: If the framework cannot reset its peak (JAX).
+        RuntimeError: If the framework cannot reset its peak (JAX).
     """
     if counters.adapters():
         counters.reset(*_find(device, framework))

@@ -8,11 +8,12 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from vramline import counters, held, jax
-from vramline.held import Held
-from vramline.info import MemoryInfo, memory_info
+from vramline.frameworks import counters, jax
+from vramline.notebooks import held
+from vramline.notebooks.held import Held
+from vramline.reading.info import MemoryInfo, memory_info
+from vramline.reading.watching import FRAMEWORK_NAMES, Watch, watch
 from vramline.shown import Sheet, change_text, size_text
-from vramline.watching import FRAMEWORK_NAMES, Watch, watch
 
 _MOST_ROWS = 12
 # What a notebook puts beside the names of the user: `_`, `_3`, `_i`, `_oh`.

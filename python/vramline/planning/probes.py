@@ -18,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vramline import _vramline, accumulation, command
+from vramline import _vramline, command
+from vramline.planning import accumulation
 
 # Small numbers that are rarely a dimension of a model, so that batch dimensions can be told from others.
 PROBES = (5, 7, 11)
@@ -82,7 +83,7 @@ class Probes:
         With `confirm`, the batch size itself runs that many times under the limit.
         """
         (self._folder / "probe.json").write_text(json.dumps(self._told | {"accumulate": accumulate}), encoding="utf-8")
-        script = Path(__file__).parent / "_probe" / "train.py"
+        script = Path(__file__).parents[1] / "_probe" / "train.py"
         command = [
             *(_command(), "plan", "--json", "--repeats", "1", "--trace-steps", str(_STEPS)),
             *("--batches", ",".join(map(str, self._batches)), "--batch", str(batch)),
@@ -227,7 +228,7 @@ def _command() -> str:
 
 def _environment() -> dict[str, str]:
     """Returns the environment of a probe: without the CPU pool's limit, and with memory growth, because it shares the GPU."""
-    package = Path(__file__).parent
+    package = Path(__file__).parents[1]
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPU_BFC_MEM_LIMIT_IN_MB"}
     environment["VRAMLINE_PACKAGE"] = str(package)
     environment["KERAS_BACKEND"] = "tensorflow"

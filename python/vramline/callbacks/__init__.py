@@ -1,0 +1,1 @@
+"""What the callbacks of `vramline.keras`, `vramline.huggingface` and `vramline.lightning` consist of."""

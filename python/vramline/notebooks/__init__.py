@@ -1,0 +1,1 @@
+"""Cells of a notebook: their memory, what holds it, and pages inside the notebook."""

@@ -1,0 +1,1 @@
+"""What a Keras model needs, and training it within a limit."""

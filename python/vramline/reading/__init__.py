@@ -1,0 +1,1 @@
+"""Shows memory to the program: now, over a block of code, or from recordings."""

@@ -1,0 +1,1 @@
+"""Writes what this process does to a recording."""
