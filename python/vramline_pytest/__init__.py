@@ -5,10 +5,22 @@ It imports neither `vramline` nor a framework. `vramline.testing`, which measure
 
 from __future__ import annotations
 
+import argparse
+import os
+from typing import Any
+
 import pytest
 
 _MARKER = "vram_limit(size, device=None): fail the test if more than this is in use on a device while it runs, such as 2GiB"
 _MEASURES = "vramline-measures"
+# Options in the second run of a test. It runs one test, in one process, without anybody at the terminal, while the files of the first
+# run are open.
+_ALONE: dict[str, Any] = {
+    "vram": False, "vram_baseline": None, "vram_update": False, "vram_explain": "off",
+    "lf": False, "failedfirst": False, "newfirst": False, "stepwise": False, "cacheclear": False,
+    "dist": "no", "tx": [], "usepdb": False, "trace": False,
+    "basetemp": None, "log_file": os.devnull, "xmlpath": None,
+}  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,16 +40,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="auto",
         help="auto (default): run a test that needs too much once more under `vramline run`, and show what held its peak.",
     )
+    # The test of a second run.
+    group.addoption("--vram-again", help=argparse.SUPPRESS)
 
 
+# Before pytest's own plugins read their options.
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Declares the marker, and starts to measure if an option asks for it."""
     config.addinivalue_line("markers", _MARKER)
     options = config.option
+    if options.vram_again:
+        config.args = [os.path.join(config.rootpath, options.vram_again)]
+        vars(options).update(_ALONE)
     if options.vram_update and not options.vram_baseline:
         raise pytest.UsageError("--vram-update needs --vram-baseline FILE, the file to write")
     if options.vram or options.vram_baseline:
         _measure(config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tells a worker of pytest-xdist the command line, for second runs."""
+    node.workerinput["vramline_args"] = list(node.config.invocation_params.args)
 
 
 @pytest.hookimpl(trylast=True)

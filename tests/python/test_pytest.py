@@ -63,12 +63,13 @@ GROWS = TESTS.replace("shared + 1\n    told(\"small\")", "x = tf.concat([shared]
 class Ran:
     """What a run of pytest printed, and how it ended."""
 
-    def __init__(self, folder, *options, text=TESTS, binary=None, timeout=400):
+    def __init__(self, folder, *options, text=TESTS, binary=None, timeout=400, cache=False):
         (folder / "test_job.py").write_text(text, encoding="utf-8")
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         environment = job_environment(TF_CPU_ALLOCATOR_USE_BFC="1", **({"VRAMLINE_BIN": str(binary)} if binary else {}))
         environment.pop("PYTEST_XDIST_WORKER", None)
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *plugin(), *options]
+        without = [] if cache else ["-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", "-rA", *without, *plugin(), *options]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
         self.code, self.text = done.returncode, done.stdout + done.stderr
 
@@ -141,6 +142,46 @@ def test_a_failure_of_the_test_itself_stays(measured):
     assert "assert shared is None" in message and "limit" not in message
 
 
+# What the test needs depends on an option of its own, which it says together with its process.
+OPTION = """
+import logging
+import os
+import pytest
+import tensorflow as tf
+
+@pytest.mark.vram_limit("1MiB")
+def test_rows(request, tmp_path):
+    (tmp_path / "process").write_text(str(os.getpid()))
+    logging.getLogger().warning(f"process {os.getpid()}")
+    x = tf.ones((request.config.getoption("--rows"), 1024, 256)) + 1
+
+def test_other_rows():
+    raise AssertionError("not selected by --lf")
+"""
+CONFTEST = "def pytest_addoption(parser): parser.addoption('--rows', type=int, default=1)"
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]])
+def test_the_second_run_has_the_options_of_the_first(tmp_path, binary, workers):
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "conftest.py").write_text(CONFTEST, encoding="utf-8")
+    (folder / "test_rows.py").write_text(OPTION, encoding="utf-8")
+    failed = tmp_path / ".pytest_cache" / "v" / "cache" / "lastfailed"
+    failed.parent.mkdir(parents=True)
+    failed.write_text('{"tests/test_rows.py::test_rows": true}', encoding="utf-8")
+    given = ["--basetemp", "own", "--log-file", "own.log", "--rows", "3", "--lf", "-k", "rows", "--", "tests"]
+    ran = Ran(tmp_path, *workers, *given, text="", cache=True)
+    assert ran.code == 1 and "1 failed" in ran.text.splitlines()[-1], ran.text
+    shown = ran.text.partition("What held the peak, from a second run in a process of its own:")[2]
+    assert "Fill  float32[3," in shown, ran.text
+    # What the first run writes is its own.
+    (process,) = {path.read_text(encoding="utf-8") for path in (tmp_path / "own").rglob("process")}
+    assert f"process {process}" in ran.text
+    if not workers:
+        assert f"process {process}" in (tmp_path / "own.log").read_text(encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def workers(measured):
     folder, _ = measured
@@ -206,9 +247,9 @@ def test_no_framework_is_a_warning_that_can_be_an_error(tmp_path):
 def test_jax_says_that_it_cannot_reset(tmp_path):
     text = """
         import pytest
-        import vramline.jax as adapter
-        from vramline.adapter import Counters, Limit
-        from vramline import counters
+        import vramline.frameworks.jax as adapter
+        from vramline.frameworks.adapter import Counters, Limit
+        from vramline.frameworks import counters
         # Real JAX counts on GPUs only: its adapter, with the figures of one.
         figures = {"now": Counters("GPU:0", 100, 900, None, 1000, 2000)}
 
