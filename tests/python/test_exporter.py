@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 from exposition import Figures, parse
@@ -25,7 +26,8 @@ POOL = ("usage", "reserved", "peak", "limit", "headroom")
 # A job that records figures of a pool without a framework: the counters are given.
 JOB = """
     import json, os, pathlib, sys, time
-    from vramline import counters, session
+    from vramline.frameworks import counters
+    from vramline.recording import session
     told = json.loads(sys.argv[1])
     job = session.session(pathlib.Path(os.environ["VRAMLINE_RECORD"]))
     read = [(told.get("device", "GPU:0"), 5 << 30, (6 << 30) + 7, None, 8 << 30, told.get("limit"), None)]
@@ -352,6 +354,28 @@ def test_the_text_file_is_whole_at_any_time(binary, tmp_path):
     assert wrong.returncode == 2 and ".prom" in wrong.stderr
     missing = subprocess.run([binary, "exporter", "--textfile", "no/such/a.prom", "--once"], cwd=tmp_path, capture_output=True, text=True)
     assert missing.returncode == 1 and "hint:" in missing.stderr
+
+
+@pytest.mark.parametrize("can_warn", [True, False])
+def test_a_text_file_that_cannot_be_removed_is_a_warning(binary, tmp_path, can_warn):
+    file = tmp_path / "vramline.prom"
+    said = tmp_path / "said" if can_warn else Path("/dev/full")
+    with said.open("w") as stderr:
+        command = [binary, "exporter", "--textfile", file, "--interval", "60"]
+        process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, **script(tmp_path, device())}, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        try:
+            assert "every 60 s" in process.stdout.readline()
+            file.unlink()
+            file.mkdir()
+            process.send_signal(signal.SIGINT)
+            # Also where the warning itself cannot be written.
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+            process.communicate()
+    if can_warn:
+        warning, hint = said.read_text().splitlines()
+        assert warning.startswith(f"warning: cannot remove '{file}': ") and hint.startswith("hint: remove it")
 
 
 def test_a_driver_that_hangs_or_is_not_there(export, tmp_path):

@@ -55,28 +55,43 @@ def said(out):
     return next(json.loads(line) for line in out.splitlines() if line.startswith("{"))
 
 
-@pytest.fixture(scope="module")
-def cluster(binary, tmp_path_factory):
-    """Three workers of TensorFlow on three hosts; one is killed after the last common step and started again."""
-    folder = tmp_path_factory.mktemp("cluster")
-    recording = folder / "job.vram"
-    chief, *workers = [f"127.0.0.1:{port}" for port in free_ports(3)]
-    tasks = [("chief", 0, "node-a"), ("worker", 0, "node-b"), ("worker", 1, "node-c")]
+# The tasks of a cluster of TensorFlow: type, index, host. Their ranks are 0, 1, 2.
+TASKS = [("chief", 0, "node-a"), ("worker", 0, "node-b"), ("worker", 1, "node-c")]
 
-    def start(kind, index, host, how):
-        config = {"cluster": {"chief": [chief], "worker": workers}, "task": {"type": kind, "index": index}}
-        command = [binary, "run", "-o", recording, "--job", "mwms", "--label", "team=vision"]
+
+class Cluster:
+    """Workers of TensorFlow on three hosts, which write one recording in a folder."""
+
+    def __init__(self, binary, folder):
+        self.recording = folder / "job.vram"
+        self._binary = binary
+        chief, *workers = [f"127.0.0.1:{port}" for port in free_ports(len(TASKS))]
+        self._cluster = {"chief": [chief], "worker": workers}
+
+    def start(self, kind, index, host, how, *options):
+        config = {"cluster": self._cluster, "task": {"type": kind, "index": index}}
+        command = [self._binary, "run", "-o", self.recording, "--job", "mwms", "--label", "team=vision", *options]
         command += ["--trace", "steps=2", "--", sys.executable, JOBS / "workers.py", how]
         environment = job_environment(TF_CONFIG=json.dumps(config))
         return subprocess.Popen(
-            [*on_host(host), *command], env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*on_host(host), *command],
+            env=environment,
+            cwd=self.recording.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
-    running = [start(*task, "killed" if task[1:] == (1, "node-c") else "whole") for task in tasks]
+
+@pytest.fixture(scope="module")
+def cluster(binary, tmp_path_factory):
+    """Three workers of TensorFlow on three hosts; one is killed after the last common step and started again."""
+    cluster = Cluster(binary, tmp_path_factory.mktemp("cluster"))
+    running = [cluster.start(*task, "killed" if task[1:] == (1, "node-c") else "whole") for task in TASKS]
     ended = [(process, *process.communicate(timeout=SECONDS)) for process in running]
-    again = start("worker", 1, "node-c", "alone")
+    again = cluster.start("worker", 1, "node-c", "alone")
     ended.append((again, *again.communicate(timeout=SECONDS)))
-    return recording, tasks, ended
+    return cluster.recording, TASKS, ended
 
 
 def test_three_hosts_write_one_recording(cluster):
@@ -135,6 +150,31 @@ def test_readers_take_the_figures_of_each_host(cluster, binary):
     for verb in (["export", recording, "--to", "csv", "-o", recording.parent / "out"], ["top", recording, "--json"]):
         done = subprocess.run([binary, *verb], capture_output=True, text=True, check=False)
         assert done.returncode == 0, (verb, done.stderr)
+
+
+def test_the_worker_that_runs_out_first_is_named(binary, tmp_path):
+    """The sum of the others fails when the connection to it is lost: `UnavailableError`, or the coordination service ends them."""
+    cluster = Cluster(binary, tmp_path)
+    how = {"node-b": ("exhausts", "--limit", "64MiB")}
+    running = [cluster.start(*task, *how.get(task[2], ("whole",))) for task in TASKS]
+    ended = [(process, *process.communicate(timeout=SECONDS)) for process in running]
+    errors = [err for _, _, err in ended]
+    assert all(process.returncode != 0 for process, _, _ in ended), errors
+    assert ["ResourceExhaustedError" in err for err in errors] == [False, True, False], errors
+    ranks = report_on(binary, cluster.recording)["ranks"]
+    first = ranks["first_failure"]
+    assert (first["rank"], first["host"], ranks["main"]) == (1, "node-b", 1)
+    assert (first["at_once"], first["later"]) == ([], [])
+    assert sorted(first["lost_peers"] + first["killed"]) == [0, 2]
+    ends = [each["end"] for each in ranks["ranks"]]
+    assert ends[1] == "out-of-memory"
+    assert {ends[0], ends[2]} <= {"collective", "killed"}
+    text = subprocess.run([binary, "report", cluster.recording], capture_output=True, text=True, check=True).stdout
+    said = " ".join(text.split())
+    assert "Rank 1 on node-b ran out of memory first. After it, rank" in said
+    # The part that the report explains is about that rank, and says what it wanted.
+    assert "Rank 1 on node-b" in text.splitlines()
+    assert "an allocation of 256 MiB for Tile" in said
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="the version of JAX for Python 3.10 is not tested here")
@@ -286,6 +326,19 @@ def test_recordings_of_hosts_are_gathered(binary, tmp_path, fixtures):
     parts = [report_on(binary, host) for host in hosts]
     peaks = [pool["peak_bytes"] for part in parts for pool in part["pools"]]
     assert sorted(pool["peak_bytes"] for pool in report["pools"]) == sorted(peaks)
+    # Both hosts have a device with the same name.
+    assert [line["host"] for line in report["ledger"] if line["part_of"] is None] == ["node-a", "node-b"]
+    assert {line["host"] for line in report["ledger"]} == {"node-a", "node-b"}
+    text = subprocess.run([binary, "report", joined, "--full"], capture_output=True, text=True, check=True).stdout
+    for name in ("node-a", "node-b"):
+        assert sum(line.strip().startswith("The ledger of CPU:0") and f" on {name} at " in line for line in text.splitlines()) == 1
+    alone = subprocess.run([binary, "report", hosts[0], "--full"], capture_output=True, text=True, check=True).stdout
+    assert "The ledger of CPU:0" in alone and " on node-a at " not in alone
+    subprocess.run([binary, "export", joined, "--to", "dataset", "-o", tmp_path / "set"], capture_output=True, check=True)
+    for name in ("node-a", "node-b"):
+        (rows,) = (tmp_path / "set").glob(f"job=mine/recording=*/host={name}")
+        assert {"devices", "ledger", "pools", "processes"} <= {path.stem for path in rows.iterdir()}
+    assert len(list((tmp_path / "set").glob("job=mine/recording=*/host=*/jobs.parquet"))) == 1
     # A second time, and with a recording that holds a part already.
     assert gather(binary, *hosts, "-o", joined).returncode == 1
     again = gather(binary, joined, hosts[1], "-o", tmp_path / "again.vram")

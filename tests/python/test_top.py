@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -311,3 +313,109 @@ def test_a_job_that_has_told_nothing_yet_is_known(binary, tmp_path, look):
     finally:
         process.terminate()
         process.wait()
+
+
+HOSTS = ["node-a", "node-b", "node \x1b[31mc"]
+
+
+@pytest.fixture
+def job_of_hosts(fixtures, tmp_path):
+    """A job of four ranks on a shared folder: one on each of three hosts, from a real recording; nobody has seen the fourth."""
+    recording = tmp_path / "shared" / "job.vram"
+    recording.mkdir(parents=True)
+    now = time.time_ns()
+    for number, host in enumerate(HOSTS):
+        name = re.sub(r"[^a-z-]", "_", host)
+        identity = {"job": "blue \x07 17", "host": host, "run": f"{name}-{number + 1}-1", "rank": number, "world_size": 4}
+        for path in (fixtures / "tf221_cpu_keras.vram").iterdir():
+            kind, dash, _rest = path.name.partition("-")
+            if path.is_dir():
+                shutil.copytree(path, recording / f"{kind}-{name}-{20013 + number}-1648239")
+            elif dash:
+                target = recording / f"{kind}-{name}-{20013 + number}-1648239{path.suffix}"
+                shutil.copy(path, target)
+                if kind == "process":
+                    target.write_text(json.dumps(json.loads(path.read_text()) | {"rank": number, "identity": identity}))
+            else:
+                run = json.loads(path.read_text()) | {"host": host, "identity": identity}
+                run["clocks"]["end"] = None
+                run["exit"] = {"code": 3} if host == "node-b" else None
+                if host == "node-a":
+                    # It began a moment ago, and goes on.
+                    run["clocks"]["begin"]["realtime_ns"] = now
+                (recording / ("run.json" if number == 0 else f"run-{name}-{number + 1}-1.json")).write_text(json.dumps(run))
+    return recording
+
+
+def hosts_text(binary, *arguments):
+    done = subprocess.run([binary, "top", "--hosts", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    return done.stdout
+
+
+def test_a_row_for_each_host_of_a_job(binary, job_of_hosts, look, vramline):
+    mine = str(job_of_hosts.resolve())
+    document = look({}, str(job_of_hosts))
+    (job,) = [number for number, each in enumerate(document["jobs"]) if each["path"] == mine]
+    hosts = [each for each in document["hosts"] if each["job"] == job]
+    # What needs attention comes first: a rank that nobody has seen, no news, a failure.
+    assert [(each["host"], each["state"], each["ranks"]) for each in hosts] == [
+        (None, "unseen", [3]), (HOSTS[2], "silent", [2]), ("node-b", "ended", [1]), ("node-a", "running", [0]),
+    ]  # fmt: skip
+    assert (hosts[2]["exit_code"], hosts[3]["exit_code"]) == (3, None)
+    assert {each["world_size"] for each in hosts} == {4} and {each["job_name"] for each in hosts} == {"blue \x07 17"}
+    # Each rank is the recorded process, whose peak the report knows.
+    report = vramline(job_of_hosts)
+    peaks = {each["host"]: each["peak_bytes"] for each in report["ranks"]["ranks"]}
+    rows = {row["rank"]: row for row in document["processes"] if row["job"] == job}
+    for each in hosts[1:]:
+        row = rows[each["ranks"][0]]
+        assert (each["peak_bytes"], each["peak_rank"]) == (peaks[each["host"]], row["rank"])
+        assert each["in_use_bytes"] == row["in_use_bytes"]
+        assert each["lowest_step"] == each["highest_step"] == row["step"]
+        # The framework's built-in limit is none, so nothing tells the headroom.
+        assert each["headroom_bytes"] is None
+    assert hosts[3]["age_ns"] < hosts[1]["age_ns"]
+
+
+def test_hosts_as_text(binary, job_of_hosts):
+    for words in ([str(job_of_hosts)], ["--once", str(job_of_hosts)]):
+        lines = hosts_text(binary, *words).splitlines()
+        ours = [line for line in lines if "blue \ufffd 17" in line]
+        assert len(ours) == 4
+        assert "not seen: 3" in ours[0] and "1 of 4" in ours[0]
+        assert "node \ufffd[31mc" in ours[1] and "no news for " in ours[1]
+        assert "node-b" in ours[2] and "ended (code 3)" in ours[2] and "rank 1" in ours[2]
+        assert "node-a" in ours[3] and "running" in ours[3]
+        assert "Processes" not in lines
+    hidden = hosts_text(binary, "--redact", str(job_of_hosts))
+    assert "node" not in hidden.replace(os.uname().nodename, "") and "blue" not in hidden
+
+
+def test_hosts_on_the_screen(binary, job_of_hosts, tmp_path):
+    environment = script(tmp_path, device())
+    with Screen([binary, "top", "--hosts", job_of_hosts], 120, 30, environment=environment, cwd=tmp_path) as screen:
+        screen.until("q quit")
+        # Other jobs may run on this machine.
+        screen.keys("/blue\r")
+        shown = screen.until(lambda text: "not seen: 3" in text and "/ filter: blue" in text)
+        assert "node-b" in shown and "ended (code 3)" in shown and "HEADROOM" in shown and "GPU 0" not in shown
+        screen.keys("H")
+        screen.until(lambda text: "GPU 0" in text and "COMMAND" in text and "not seen" not in text)
+        screen.keys("H")
+        screen.until(lambda text: "not seen: 3" in text and "GPU 0" not in text)
+        # On a low screen the rows move.
+        screen.size(60, 5)
+        screen.until(lambda text: "q quit" in text.split("\n")[4] and "not seen: 3" in text)
+        screen.keys("\x1b[F")
+        screen.until(lambda text: "node-a" in text and "not seen" not in text)
+        screen.keys("\x1b[H")
+        screen.until("not seen: 3")
+        screen.size(120, 30)
+        screen.keys("/nothing like this")
+        screen.until("No host matches the filter")
+        screen.keys("\x1b")
+        screen.until("node-b")
+        screen.keys("q")
+        assert screen.wait() == 0 and screen.is_given_back()

@@ -95,6 +95,7 @@ export interface Diff {
   sides: SideView[];
   rows: DiffRow[];
   ranks: RankChangeView[];
+  ranks_grown: number;
   gate: "pass" | "fail" | "unknown" | "none";
   fail_over?: string;
   alarms: AlarmView[];
@@ -218,6 +219,7 @@ export interface FindingView {
 
 export interface FirstFailureView {
   rank: number;
+  host: string;
   at_once: number[];
   later: number[];
   lost_peers: number[];
@@ -294,6 +296,7 @@ export interface InventoryView {
 }
 
 export interface LedgerView {
+  host: string | null;
   device: string;
   at_ns: number;
   moment: "peak" | "traced-peak" | "highest-reading" | "last-reading" | "process-peak" | "end" | "asked";

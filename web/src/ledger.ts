@@ -147,23 +147,27 @@ function lines(all: Entry[], caption: string, summary = "Every line, with its so
       el("tbody", {}, ...rows))));
 }
 
+// Devices of several hosts have the same names: a ledger begins with the line that is part of no other. Each with the place of its first line.
+function ledgers(lines: LedgerLine[]): [number, LedgerLine[]][] {
+  const starts = lines.flatMap((line, at) => (line.part_of === null ? [at] : []));
+  return starts.map((start, at) => [start, lines.slice(start, starts[at + 1])]);
+}
+
 export function ledger(report: Report, pool: Pool): HTMLElement | null {
   const out = section("ledger", "What this job holds");
-  for (const device of new Set(report.ledger.map((line) => line.device))) {
-    const first = report.ledger.findIndex((line) => line.device === device);
-    const mine = report.ledger.filter((line) => line.device === device);
-    const head = mine[0]!, isHost = head.source === "host", at = head.at_ns;
+  const hasHosts = new Set(report.ledger.map((line) => line.host)).size > 1, ends = ledgers(report.ledger_at_end);
+  for (const [first, mine] of ledgers(report.ledger)) {
+    const head = mine[0]!, device = head.device, isHost = head.source === "host", at = head.at_ns;
     const all = ofJob(mine, first);
     if (!all.some((entry) => (entry.bytes ?? 0) > 0)) continue;
-    const title = `${device}${isHost ? " (host memory)" : ""} at ${at < 0 ? "-" + duration(-at) : time(at)}${MOMENTS[head.moment]}`;
+    const title = `${device}${isHost ? " (host memory)" : ""}${hasHosts && head.host ? ` on ${head.host}` : ""} at ${at < 0 ? "-" + duration(-at) : time(at)}${MOMENTS[head.moment]}`;
     const off = head.told_at_ns === null ? 0 : head.told_at_ns - at;
     out.append(el("h3", {}, title));
     const around = context(mine);
     if (around) out.append(around);
     out.append(bar(all, title), lines(mine.map((line) => entryOf(line, line.part_of === null ? null : line.part_of - first)), title));
     if (off !== 0) out.append(el("p", { class: "hint" }, `The ${isHost ? "kernel" : "driver"} was read ${duration(Math.abs(off))} ${off < 0 ? "earlier" : "later"}.`));
-    const end = report.ledger_at_end.filter((line) => line.device === device), from = report.ledger_at_end.findIndex((line) => line.device === device);
-    if (end.length > 0) out.append(lines(end.map((line) => entryOf(line, line.part_of === null ? null : line.part_of - from)), `${device}, the end of the job`, "Every line at the end of the job"));
+    for (const [from, end] of ends.filter(([, end]) => end[0]!.device === device && end[0]!.host === head.host)) out.append(lines(end.map((line) => entryOf(line, line.part_of === null ? null : line.part_of - from)), `${device}, the end of the job`, "Every line at the end of the job"));
   }
   if (out.children.length > 1) return out;
   const all = ofPool(pool), title = `${pool.name} ${whenHeld(pool, "at its peak")}`;

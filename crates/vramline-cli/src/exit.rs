@@ -151,15 +151,24 @@ pub(crate) fn end(ended: Result<Exit, Failure>) -> ExitCode {
         Ok(exit) => ExitCode::from(exit.code()),
         Err(failure) => {
             if failure.is_printed() {
-                // If the error cannot be written, there is no other way to report it.
-                let mut stderr = io::stderr().lock();
-                let _ = writeln!(stderr, "error: {}", failure.text());
-                if !failure.hint().is_empty() {
-                    let _ = writeln!(stderr, "hint: {}", failure.hint());
-                }
+                print("error", &failure.text(), failure.hint());
             }
             ExitCode::from(failure.code())
         }
+    }
+}
+
+/// Prints a warning and what to do. The command goes on.
+pub(crate) fn warn(text: &str, hint: &str) {
+    print("warning", text, hint);
+}
+
+/// If it cannot be written, there is no other way to report it.
+fn print(word: &str, text: &str, hint: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = writeln!(stderr, "{word}: {text}");
+    if !hint.is_empty() {
+        let _ = writeln!(stderr, "hint: {hint}");
     }
 }
 

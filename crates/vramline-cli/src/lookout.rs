@@ -84,6 +84,8 @@ struct Followed {
     /// The processes that write it.
     pids: Vec<u32>,
     is_named: bool,
+    /// Whether all that was written before has been read.
+    is_read: bool,
     ended: Option<Instant>,
     failed: Option<Warning>,
 }
@@ -270,6 +272,7 @@ impl Lookout {
             job: LiveJob::new(path.clone()),
             pids: Vec::new(),
             is_named: false,
+            is_read: false,
             ended: None,
             failed: None,
         };
@@ -312,11 +315,15 @@ impl Lookout {
 
 impl Followed {
     fn read(&mut self, is_all: bool) {
+        self.job.reads_at = self.is_read.then(|| Moment::now().monotonic);
         while self.failed.is_none() {
             let job = &mut self.job;
             match self.live.look(MAX_BYTES_PER_LOOK, &mut |news| job.take(news)) {
                 Ok(true) if is_all => {}
-                Ok(_) => break,
+                Ok(has_more) => {
+                    self.is_read |= !has_more;
+                    break;
+                }
                 Err(error) => {
                     let hint = error.hint().to_owned();
                     self.failed = Some(Warning { code: "unreadable", text: error.to_string(), hint });

@@ -1,5 +1,8 @@
 //! The binary `vramline`: parses the arguments and runs the verb. Each verb is in `commands/`; exit codes are in `exit`.
 
+// `eprintln!` panics where standard error is closed or full: warnings go through `exit`.
+#![deny(clippy::print_stderr)]
+
 mod answer;
 mod bug;
 mod commands;

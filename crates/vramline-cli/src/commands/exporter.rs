@@ -11,7 +11,7 @@ use vramline::analysis::redaction::Redaction;
 
 use crate::answer::REDACT;
 use crate::bug;
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 use crate::launch::kernel::Held;
 use crate::lookout::Lookout;
 use crate::metrics::{Format, Metrics, Series};
@@ -157,10 +157,8 @@ pub(crate) fn run(args: &ExporterArgs) -> Result<Exit, Failure> {
         if let Err(error) = std::fs::remove_file(file)
             && error.kind() != ErrorKind::NotFound
         {
-            eprintln!(
-                "warning: cannot remove '{}': {error}\nhint: remove it: its figures are old",
-                file.display()
-            );
+            let text = format!("cannot remove '{}': {error}", file.display());
+            exit::warn(&text, "remove it: its figures are old");
         }
     } else {
         let collect = Box::new(move || collector.series(false));
@@ -197,7 +195,7 @@ fn keep_writing(file: &Path, interval: Duration, collector: &mut Collector, held
         next = Instant::now() + interval;
         let written = write_file(file, &collector.series(false));
         if let (Err(failure), true) = (&written, was_written) {
-            eprintln!("warning: {}\nhint: it is tried again every {} s", failure.text(), interval.as_secs());
+            exit::warn(&failure.text(), &format!("it is tried again every {} s", interval.as_secs()));
         }
         was_written = written.is_ok();
     }

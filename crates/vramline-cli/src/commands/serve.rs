@@ -9,7 +9,7 @@ use clap::Args;
 use vramline::analysis::ranks::RankChoice;
 
 use crate::answer::REDACT;
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 use crate::input::Input;
 use crate::launch::kernel::Held;
 use crate::serve::{NoServer, Server};
@@ -57,10 +57,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit, Failure> {
             .map_err(|error| refused(error, host, args.port))?;
     let mut out = io::stdout().lock();
     if !host.is_loopback() {
-        eprintln!(
-            "warning: {host} can be reached from other machines, without encryption: everybody who knows the address can read the \
-             report\n\
-             hint: leave out --host, and on the other machine run: ssh -L 8080:127.0.0.1:PORT THIS_MACHINE"
+        let text = format!(
+            "{host} can be reached from other machines, without encryption: everybody who knows the address can read the report"
+        );
+        exit::warn(
+            &text,
+            "leave out --host, and on the other machine run: ssh -L 8080:127.0.0.1:PORT THIS_MACHINE",
         );
     }
     let url = server.url();
@@ -88,9 +90,8 @@ fn open(url: &str, held: &Held) {
     browser.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     held.release_in(&mut browser);
     if let Err(error) = browser.spawn() {
-        eprintln!(
-            "warning: cannot open a browser (xdg-open: {error})\nhint: open the address in a browser yourself"
-        );
+        let text = format!("cannot open a browser (xdg-open: {error})");
+        exit::warn(&text, "open the address in a browser yourself");
     }
 }
 

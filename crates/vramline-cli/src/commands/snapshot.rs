@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use vramline::analysis::asked::{self, SnapshotAnalysis};
 use vramline::recording::folder::ProcessId;
+use vramline::recording::local::LocalParts;
 use vramline::recording::reader::{self, Recorded};
 use vramline::recording::request::{SnapshotAnswer, SnapshotRequest};
 use vramline::view::snapshot::SnapshotReport;
 
 use crate::answer::Sink;
 use crate::exit::{Exit, Failure};
+use crate::launch::say;
 use crate::printer;
 use crate::progress::ProgressLine;
 
@@ -28,6 +30,9 @@ What a process writes:
     JAX         a profile of its live arrays
     TensorFlow  a trace of the next steps, which is complete some seconds later
     all         the framework's counters; only these while a trace is open
+
+With `--local-first` the processes look into a local folder. On their machine the command finds it;
+elsewhere it says on which host to run it, and with which folder.
 
 Afterwards `vramline report RECORDING` shows the snapshot if more was in use than in the traces.
 
@@ -66,23 +71,24 @@ pub(crate) fn run(args: &SnapshotArgs) -> Result<Exit, Failure> {
             "give the folder that `vramline run` prints when it starts a job: NAME.vram",
         ));
     }
-    let recorded = read(&args.path)?;
+    let path = &folder(&args.path)?;
+    let recorded = read(path)?;
     let asked = asked::running(&recorded);
     if asked.is_empty() {
         return Err(Failure::error(
-            format!("no process of '{}' is running: the job has ended", args.path.display()),
+            format!("no process of '{}' is running: the job has ended", path.display()),
             "`vramline report` shows what it recorded",
         ));
     }
-    let request = SnapshotRequest::write(&args.path).map_err(|error| {
+    let request = SnapshotRequest::write(path).map_err(|error| {
         Failure::error(
-            format!("cannot write a request into '{}': {error}", args.path.display()),
+            format!("cannot write a request into '{}': {error}", path.display()),
             "run the command as the user who runs the job",
         )
     })?;
     let begin = Instant::now();
-    let answers = wait(&args.path, &request, &asked, Duration::from_secs(args.timeout.into()))?;
-    let analysis = SnapshotAnalysis::of(&read(&args.path)?, &answers, begin.elapsed().as_secs_f64());
+    let answers = wait(path, &request, &asked, Duration::from_secs(args.timeout.into()))?;
+    let analysis = SnapshotAnalysis::of(&read(path)?, &answers, begin.elapsed().as_secs_f64());
     let document = SnapshotReport::from(&analysis);
     Sink::stdout().answer(&document, args.json, |style| printer::snapshot::snapshot(&document, style))?;
     match analysis.answered() {
@@ -92,6 +98,40 @@ pub(crate) fn run(args: &SnapshotArgs) -> Result<Exit, Failure> {
         )),
         (answered, asked) if answered < asked => Ok(Exit::NotCertain),
         _ => Ok(Exit::Done),
+    }
+}
+
+/// The folder in which the processes of a job look for a request: with `vramline run --local-first`, a local one.
+fn folder(path: &Path) -> Result<PathBuf, Failure> {
+    let LocalParts { here, elsewhere } = LocalParts::of(path);
+    let command = |path: &Path| format!("`vramline snapshot {}`", path.display());
+    let there: Vec<String> =
+        elsewhere.iter().map(|(host, path)| format!("{} on {host}", command(path))).collect();
+    match here.as_slice() {
+        [] if there.is_empty() => Ok(path.to_owned()),
+        [] => Err(Failure::error(
+            format!(
+                "'{}' has no files of the job yet: they are in local folders until it has ended",
+                path.display()
+            ),
+            format!("run {}", there.join(", and ")),
+        )),
+        [only] => {
+            if !there.is_empty() {
+                say(format_args!("other hosts of the job are not asked: run {}", there.join(", and ")));
+            }
+            Ok(only.clone())
+        }
+        several => {
+            let here: Vec<String> = several.iter().map(|path| command(path)).collect();
+            Err(Failure::error(
+                format!(
+                    "'{}' has no files of the job yet: its runs on this machine write to several local folders",
+                    path.display()
+                ),
+                format!("run {}", here.into_iter().chain(there).collect::<Vec<_>>().join(", and ")),
+            ))
+        }
     }
 }
 

@@ -24,8 +24,14 @@ Vramline finds the recordings of running jobs through /proc, if you have permiss
 of recordings by other users, or by other machines on a shared disk. top writes nothing and does
 not disturb jobs.
 
+For a job of many hosts on a shared folder, --hosts shows one row for each host: how many of the
+ranks it has, the lowest and the highest step of them, the highest peak and the least headroom with
+the ranks that have them, the age of the newest data, and whether the host runs, has ended, or has
+sent no news for a while. Ranks that no host has shown, silent hosts and failed ones come first.
+
 Keys:
     up, down, PgUp, PgDn   select a process            Enter   show its roles and steps
+    H                      hosts or processes
     s, S                   sort by the next or         r       reverse the order
                            previous column             /       filter (Esc: show all)
     letter of a column     sort by it (see ?)          space   pause, continue
@@ -39,6 +45,7 @@ Examples:
     vramline top --rate 5                     # five updates per second
     vramline top --once                       # print once, as text
     vramline top runs/ other.vram             # also the recordings in a folder, and an ended one
+    vramline top --hosts /shared/job.vram     # one row for each host of a job
     vramline top --json | jq '.processes[] | {pid, headroom_bytes}'
 
 Exit codes: 0 done; 1 error; 2 usage; 128+n signal n ended it.";
@@ -57,6 +64,9 @@ pub(crate) struct TopArgs {
     /// Print once as text, and exit.
     #[arg(long, conflicts_with = "json")]
     pub(crate) once: bool,
+    /// Show one row for each host of a job instead of devices and processes.
+    #[arg(long)]
+    pub(crate) hosts: bool,
     #[command(flatten)]
     pub(crate) form: Form,
 }
@@ -81,11 +91,11 @@ pub(crate) fn run(args: &TopArgs) -> Result<Exit, Failure> {
             let hint = "add --once or --json";
             return Err(Failure::usage("--redact does not work with the live view", hint));
         }
-        return tui::run(&args.paths, args.rate);
+        return tui::run(&args.paths, args.rate, args.hosts);
     }
     let redaction = args.form.redact.then(Redaction::default);
     let look = Lookout::new(&args.paths, args.rate, redaction).look(true);
-    Sink::stdout()
-        .answer(&look.document, args.form.json, |style| printer::top::top(&look.document, style))?;
+    let print = if args.hosts { printer::top::hosts } else { printer::top::top };
+    Sink::stdout().answer(&look.document, args.form.json, |style| print(&look.document, style))?;
     Ok(Exit::Done)
 }

@@ -12,19 +12,19 @@ use super::{Style, clock, heading, printable, signed, table};
 
 /// Who holds which byte. Lines of zero bytes are left out, and lines that are unknown for the same reason as the whole device.
 pub(super) fn ledger(out: &mut String, report: &Report, style: Style) {
-    let mut devices: Vec<&str> = report.ledger.iter().map(|line| line.device.as_str()).collect();
-    devices.dedup();
-    for device in devices {
-        let lines: Vec<_> = report.ledger.iter().filter(|line| line.device == device).collect();
+    let has_hosts =
+        report.ledger.iter().any(|line| Some(&line.host) != report.ledger.first().map(|one| &one.host));
+    // Devices of several hosts have the same names: a ledger begins with the line that is part of no other.
+    for lines in report.ledger.chunk_by(|_, next| next.part_of.is_some()) {
         let Some(first) = lines.first() else { continue };
-        heading(out, &format!("The ledger of {}", title(first)), style);
+        heading(out, &format!("The ledger of {}", title(first, has_hosts)), style);
         if first.bytes.is_none() {
             let _ = writeln!(out, "  {}", printable(&first.reason));
         }
-        let is_worth = |line: &&&LedgerView| {
+        let is_worth = |line: &&LedgerView| {
             line.bytes != Some(0) && (line.bytes.is_some() || line.reason != first.reason)
         };
-        let row = |line: &&LedgerView| {
+        let row = |line: &LedgerView| {
             let name = format!("{}{}", "  ".repeat(line.depth), line.line.title());
             vec![
                 line.bytes.map_or("-".to_owned(), signed),
@@ -38,10 +38,12 @@ pub(super) fn ledger(out: &mut String, report: &Report, style: Style) {
     }
 }
 
-/// The device, the moment, and how far from it the figures of the driver or of the kernel are.
-fn title(first: &LedgerView) -> String {
+/// The device with its host if there are several, the moment, and how far from it the figures of the driver or of the kernel are.
+fn title(first: &LedgerView, has_hosts: bool) -> String {
     let is_host = first.source == Teller::Host;
-    let host = if is_host { " (host memory)" } else { "" };
+    let memory = if is_host { " (host memory)" } else { "" };
+    let host = first.host.as_deref().filter(|_| has_hosts);
+    let host = host.map_or(String::new(), |host| format!(" on {}", printable(host)));
     let moment = match first.moment {
         LedgerMoment::Peak => ", the peak",
         LedgerMoment::TracedPeak => ", the peak of the traced steps",
@@ -59,5 +61,5 @@ fn title(first: &LedgerView) -> String {
             format!("; the figures of {source} are {} {way}", Span(off.unsigned_abs().saturating_mul(1000)))
         }
     };
-    format!("{}{host} at {}{moment}{distance}", first.device, clock(first.at_ns))
+    format!("{}{memory}{host} at {}{moment}{distance}", first.device, clock(first.at_ns))
 }

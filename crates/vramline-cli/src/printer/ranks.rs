@@ -123,11 +123,9 @@ pub(super) fn compared(
         })
         .collect();
     let mut lines = table_lines(&columns, &rows, style);
-    let grown =
-        document.ranks.iter().filter(|change| change.deltas_bytes.iter().flatten().any(|delta| *delta > 0));
     lines.extend(titled(
         "Ranks",
-        &format!("{} of {all} grew; the largest growth comes first", grown.count()),
+        &format!("{} of {all} grew; the largest growth comes first", document.ranks_grown),
         1,
         style,
     ));

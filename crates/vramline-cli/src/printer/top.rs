@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use vramline::analysis::top::BarPart;
+use vramline::analysis::ranks::groups::ranks_text;
+use vramline::analysis::top::{BarPart, HostState};
 use vramline::event::Phase;
 use vramline::units::{Bytes, Nanos, capitalised};
-use vramline::view::top::{Top, TopDevice, TopJob, TopProcess};
+use vramline::view::top::{Top, TopDevice, TopHost, TopJob, TopProcess};
 
 use super::{Column, Style, heading, notes_of, or_dash, printable, signed, table};
 
@@ -35,6 +36,101 @@ pub(crate) fn top(document: &Top, style: Style) -> String {
     }
     notes_of(&mut out, &document.warnings, style);
     out
+}
+
+/// The hosts of the recorded jobs.
+pub(crate) fn hosts(document: &Top, style: Style) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{}{}{}", style.bold, summary(document), style.plain);
+    heading(&mut out, "Hosts", style);
+    if document.hosts.is_empty() {
+        out.push_str("  No recorded job. Give the recording, or the folder that contains it.\n");
+    } else {
+        let titles = TopHost::TITLES;
+        let columns: [Column; 9] = [
+            (titles.job_name, false),
+            (titles.host, false),
+            ("ranks", true),
+            ("step", true),
+            (titles.in_use_bytes, true),
+            (titles.peak_bytes, true),
+            (titles.headroom_bytes, true),
+            (titles.age_ns, true),
+            (titles.state, false),
+        ];
+        let row = |host: &TopHost| {
+            vec![
+                job_of(host, document),
+                host_name(host),
+                ranks(host),
+                steps(host),
+                or_dash(host.in_use_bytes),
+                of_rank(host.peak_bytes, host.peak_rank),
+                of_rank(host.headroom_bytes, host.headroom_rank),
+                age(host),
+                state(host),
+            ]
+        };
+        table(&mut out, &columns, &document.hosts.iter().map(row).collect::<Vec<_>>(), style);
+    }
+    notes_of(&mut out, &document.warnings, style);
+    out
+}
+
+/// The job of a host: its name, else its recording.
+pub(crate) fn job_of(host: &TopHost, document: &Top) -> String {
+    let recording = || {
+        let path = document.jobs.get(host.job).map_or("", |job| job.path.as_str());
+        path.rsplit('/').next().unwrap_or(path).to_owned()
+    };
+    printable(&host.job_name.clone().unwrap_or_else(recording))
+}
+
+/// The name of a host.
+pub(crate) fn host_name(host: &TopHost) -> String {
+    host.host.as_deref().map_or("-".to_owned(), printable)
+}
+
+/// `8 of 512`; of ranks that were not seen, their numbers.
+pub(crate) fn ranks(host: &TopHost) -> String {
+    let count = host.ranks.len();
+    match host.world_size {
+        Some(size) => format!("{count} of {size}"),
+        None if count == 0 => "-".to_owned(),
+        None => count.to_string(),
+    }
+}
+
+/// The last step of the ranks of a host: `17`, or `17-19` if they differ.
+pub(crate) fn steps(host: &TopHost) -> String {
+    match (host.lowest_step, host.highest_step) {
+        (Some(lowest), Some(highest)) if lowest != highest => format!("{lowest}-{highest}"),
+        (lowest, _) => or_dash(lowest),
+    }
+}
+
+/// A figure, and the rank that has it.
+pub(crate) fn of_rank(bytes: Option<Bytes>, rank: Option<u64>) -> String {
+    match (bytes, rank) {
+        (Some(bytes), Some(rank)) => format!("{bytes} rank {rank}"),
+        (bytes, _) => or_dash(bytes),
+    }
+}
+
+/// The age of the newest data of a host.
+pub(crate) fn age(host: &TopHost) -> String {
+    host.age_ns.map_or("-".to_owned(), elapsed)
+}
+
+/// What a host does, in words.
+pub(crate) fn state(host: &TopHost) -> String {
+    match (host.state, host.exit_code, host.exit_signal, host.age_ns) {
+        (HostState::Unseen, ..) => format!("not seen: {}", ranks_text(&host.ranks)),
+        (HostState::Silent, _, _, Some(age)) => format!("no news for {}", elapsed(age)),
+        (HostState::Ended, _, Some(signal), _) => format!("ended (signal {signal})"),
+        (HostState::Ended, Some(code), ..) if code != 0 => format!("ended (code {code})"),
+        (state, ..) => state.word().to_owned(),
+    }
 }
 
 /// The summary of the machine in one line.

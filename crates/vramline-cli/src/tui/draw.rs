@@ -8,16 +8,18 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
-use vramline::analysis::top::BarPart;
+use vramline::analysis::top::{BarPart, HostState};
 use vramline::event::Phase;
 use vramline::units::{Bytes, Nanos};
-use vramline::view::top::{TopDevice, TopProcess};
+use vramline::view::top::{TopDevice, TopHost, TopProcess};
 
 use super::detail::detail;
 use super::pen::{Paint, Pen};
 use super::state::{Mode, Sort, State};
 use crate::lookout::Look;
-use crate::printer::top::{bytes, command, part_title, summary};
+use crate::printer::top::{
+    age, bytes, command, host_name, job_of, of_rank, part_title, ranks, state as state_of, steps, summary,
+};
 use crate::printer::{percent, printable};
 
 /// Length of the history of a device.
@@ -59,7 +61,10 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, paint: Paint) {
                 Mode::Detail => pen.left() / 3,
                 _ => pen.left() / 2,
             };
-            devices(&mut pen, look, room.max(1), paint);
+            // The devices of this machine are not those of the hosts.
+            if !state.shows_hosts {
+                devices(&mut pen, look, room.max(1), paint);
+            }
             if let Some(warning) = look.document.warnings.first().filter(|_| pen.left() > 5) {
                 let more = look.document.warnings.len() - 1;
                 let more = if more > 0 { format!(" (+{more})") } else { String::new() };
@@ -73,6 +78,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, paint: Paint) {
             }
             if state.mode == Mode::Detail {
                 detail(&mut pen, state, look, paint);
+            } else if state.shows_hosts {
+                hosts(&mut pen, state, look, paint);
             } else {
                 table(&mut pen, state, paint);
             }
@@ -352,6 +359,66 @@ fn table(pen: &mut Pen<'_>, state: &State, paint: Paint) {
     }
 }
 
+/// A column of the table of hosts: title, least width, narrowest screen that shows it.
+type HostColumn = (&'static str, usize, u16, fn(&TopHost) -> String);
+
+const HOST_COLUMNS: [HostColumn; 8] = [
+    ("HOST", 8, 0, host_name),
+    ("STATE", 7, 0, state_of),
+    ("RANKS", 6, 40, ranks),
+    ("STEP", 5, 60, steps),
+    ("HEADROOM", 8, 80, |host| of_rank(host.headroom_bytes, host.headroom_rank)),
+    ("PEAK", 8, 100, |host| of_rank(host.peak_bytes, host.peak_rank)),
+    ("AGE", 4, 120, age),
+    ("IN USE", 8, 130, |host| bytes(host.in_use_bytes)),
+];
+
+/// Draws the hosts of jobs, those that need attention first. Columns are as wide as their cells.
+fn hosts(pen: &mut Pen<'_>, state: &State, look: &Look, paint: Paint) {
+    let rows = state.hosts();
+    if rows.is_empty() {
+        let (text, hint) = match look.document.hosts.len() {
+            0 => ("  No recorded job.", "  Give the recording: vramline top --hosts /shared/job.vram"),
+            _ => ("  No host matches the filter.", "  Press Esc to show all hosts."),
+        };
+        pen.line(Line::styled(text, paint.dim()));
+        pen.line(Line::styled(hint, paint.dim()));
+        return;
+    }
+    let shown = || HOST_COLUMNS.iter().filter(|(_, _, from, _)| pen.area.width >= *from);
+    let mut titles = vec!["JOB"];
+    titles.extend(shown().map(|(title, ..)| *title));
+    let mut widths = vec![6];
+    widths.extend(shown().map(|(_, width, ..)| *width));
+    let room = usize::from(pen.left()).saturating_sub(1);
+    // The last rows fill the screen.
+    let first = state.scroll.min(rows.len().saturating_sub(room));
+    let cells = |host: &&TopHost| {
+        let mut cells = vec![job_of(host, &look.document)];
+        cells.extend(shown().map(|(.., cell)| cell(host)));
+        cells
+    };
+    let lines: Vec<(HostState, Vec<String>)> =
+        rows.iter().skip(first).take(room).map(|host| (host.state, cells(host))).collect();
+    for (_, cells) in &lines {
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let joined = |cells: &mut dyn Iterator<Item = &str>| {
+        cells.zip(&widths).map(|(cell, width)| format!("{cell:<width$}  ")).collect::<String>()
+    };
+    pen.line(Line::styled(joined(&mut titles.iter().copied()), paint.bold()));
+    for (state, cells) in &lines {
+        let style = match state {
+            HostState::Running => paint.colour(Color::Green),
+            HostState::Unseen | HostState::Silent | HostState::Gone => paint.colour(Color::Yellow),
+            HostState::Elsewhere | HostState::Ended => Style::new(),
+        };
+        pen.line(Line::styled(joined(&mut cells.iter().map(String::as_str)), style));
+    }
+}
+
 fn keys(pen: &mut Pen<'_>, state: &State, paint: Paint) {
     let line = match state.mode {
         Mode::Filter => {
@@ -363,6 +430,10 @@ fn keys(pen: &mut Pen<'_>, state: &State, paint: Paint) {
                 "" => "/ filter".to_owned(),
                 filter => format!("/ filter: {}", printable(filter)),
             };
+            if state.shows_hosts {
+                let line = format!("q quit   ? help   H processes   {filter}   up/down scroll");
+                return pen.band(line, paint.chosen());
+            }
             let reversed = if state.is_reversed { ", reversed" } else { "" };
             format!(
                 "q quit   ? help   Enter roles and steps   {filter}   s sort: {}{reversed}",
@@ -385,6 +456,7 @@ fn help(buffer: &mut Buffer, area: Rect, paint: Paint) {
         format!("                     {}", first.join(", ")),
         format!("                     {}", second.join(", ")),
         "r                    reverse the order".to_owned(),
+        "H                    hosts of jobs, or processes".to_owned(),
         "space                pause, continue".to_owned(),
         "q, Ctrl-C            quit".to_owned(),
         "Ctrl-Z               suspend; fg continues".to_owned(),
@@ -513,7 +585,7 @@ mod tests {
             columns in 0_u16..220, lines in 0_u16..70, gpus in 0_u32..9, processes in 0_u32..220,
             typed in prop::collection::vec(prop_oneof![
                 Just(KeyCode::Enter), Just(KeyCode::Esc), Just(KeyCode::Down), Just(KeyCode::Up), Just(KeyCode::PageDown),
-                Just(KeyCode::End), Just(KeyCode::Backspace), prop::char::any().prop_map(KeyCode::Char),
+                Just(KeyCode::End), Just(KeyCode::Backspace), Just(KeyCode::Char('H')), prop::char::any().prop_map(KeyCode::Char),
                 "[a-z/? ]".prop_map(|text| KeyCode::Char(text.chars().next().unwrap_or('s'))),
             ], 0..12),
             is_coloured: bool,

@@ -37,8 +37,8 @@ enum News {
     Roles(PathBuf, Roles),
 }
 
-/// Shows the screen until the user quits.
-pub(crate) fn run(paths: &[PathBuf], rate: f64) -> Result<Exit, Failure> {
+/// Shows the screen until the user quits, at first the hosts or the processes.
+pub(crate) fn run(paths: &[PathBuf], rate: f64, shows_hosts: bool) -> Result<Exit, Failure> {
     // Before other threads are started, because they inherit it.
     let held = Held::hold(&SIGNALS);
     let (tell, news) = channel();
@@ -52,6 +52,7 @@ pub(crate) fn run(paths: &[PathBuf], rate: f64) -> Result<Exit, Failure> {
     watch_keys(tell.clone());
     look_on(Lookout::new(paths, rate, None), rate, tell.clone());
     let mut state = State::default();
+    state.shows_hosts = shows_hosts;
     let paint = Paint::of_terminal();
     let ended = loop {
         screen.draw(|frame| draw::draw(frame, &state, paint))?;

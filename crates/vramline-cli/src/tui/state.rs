@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use vramline::event::Phase;
 use vramline::units::Bytes;
-use vramline::view::top::TopProcess;
+use vramline::view::top::{TopHost, TopProcess};
 
 use crate::lookout::Look;
-use crate::printer::top::command;
+use crate::printer::top::{command, host_name, job_of, state};
 
 /// The column that processes are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,6 +145,8 @@ pub(super) struct State {
     pub(super) mode: Mode,
     pub(super) is_paused: bool,
     pub(super) scroll: usize,
+    /// Whether the table has the hosts of jobs instead of processes.
+    pub(super) shows_hosts: bool,
     chosen: Option<(u32, String)>,
     roles: BTreeMap<PathBuf, Roles>,
 }
@@ -180,6 +182,17 @@ impl State {
         let mut rows: Vec<&TopProcess> = look.document.processes.iter().filter(matches).collect();
         rows.sort_by(|a, b| self.sort.order(a, b, self.is_reversed));
         rows
+    }
+
+    /// The hosts that match the filter, in their own order.
+    pub(super) fn hosts(&self) -> Vec<&TopHost> {
+        let Some(look) = &self.look else { return Vec::new() };
+        let wanted = self.filter.to_lowercase();
+        let matches = |host: &&TopHost| {
+            let words = [job_of(host, &look.document), host_name(host), state(host)];
+            wanted.is_empty() || words.iter().any(|word| word.to_lowercase().contains(&wanted))
+        };
+        look.document.hosts.iter().filter(matches).collect()
     }
 
     /// The position of the selected process among the rows; the first row if the process has ended.
@@ -257,6 +270,10 @@ impl State {
             KeyCode::Esc if !self.filter.is_empty() => self.filter.clear(),
             KeyCode::Esc => return Wish::Quit,
             KeyCode::Enter if self.mode == Mode::Detail => self.mode = Mode::Table,
+            KeyCode::Char('H') => {
+                (self.shows_hosts, self.mode, self.scroll) = (!self.shows_hosts, Mode::Table, 0);
+            }
+            KeyCode::Enter if self.shows_hosts => {}
             KeyCode::Enter => return self.open(),
             KeyCode::Char('?') | KeyCode::F(1) => self.mode = Mode::Help,
             KeyCode::Char('/') => self.mode = Mode::Filter,
@@ -293,6 +310,11 @@ impl State {
     }
 
     fn step(&mut self, by: isize) {
+        if self.shows_hosts {
+            let last = self.hosts().len().saturating_sub(1);
+            self.scroll = self.scroll.min(last).saturating_add_signed(by).min(last);
+            return;
+        }
         let rows = self.rows();
         let place = self.place(&rows).saturating_add_signed(by).min(rows.len().saturating_sub(1));
         self.chosen = rows.get(place).map(|row| (row.pid, row.device.clone()));

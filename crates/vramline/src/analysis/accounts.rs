@@ -21,6 +21,8 @@ use crate::units::{Bytes, Nanos, Picos};
 /// The ledger of a device at a moment.
 #[derive(Clone, Debug)]
 pub struct DeviceLedger {
+    /// The machine of the device.
+    pub host: Option<String>,
     /// The moment, on the clock of the process that held the most of the device.
     pub at: Nanos,
     /// Which moment that is.
@@ -34,6 +36,8 @@ pub struct DeviceLedger {
 /// The highest figures of a device over the whole run.
 #[derive(Clone, Debug)]
 pub struct DeviceHighest {
+    /// The machine of the device.
+    pub host: Option<String>,
     /// The device.
     pub device: String,
     /// Its figures.
@@ -207,6 +211,10 @@ impl<'a> Accounts<'a> {
         self.clock(fullest.map_or(0, |pool| pool.pid), time)
     }
 
+    fn host_of(&self, books: &Books<'_>) -> Option<String> {
+        self.recorded.host_of_run(books.run).map(str::to_owned)
+    }
+
     fn ledger_at(
         &self,
         books: &Books<'_>,
@@ -225,7 +233,7 @@ impl<'a> Accounts<'a> {
             DriverMoment::At(at) => books.told_at(*at).map(clock),
             DriverMoment::NotThen => None,
         };
-        DeviceLedger { at: clock(time), moment, told_at, ledger }
+        DeviceLedger { host: self.host_of(books), at: clock(time), moment, told_at, ledger }
     }
 
     /// The ledger of each device at the peak of its fullest pool.
@@ -264,7 +272,11 @@ impl<'a> Accounts<'a> {
     /// The highest figures of each device over the whole run.
     #[must_use]
     pub fn highest(&self) -> Vec<DeviceHighest> {
-        let of = |books: &Books<'_>| DeviceHighest { device: books.device.clone(), figures: books.highest() };
+        let of = |books: &Books<'_>| DeviceHighest {
+            host: self.host_of(books),
+            device: books.device.clone(),
+            figures: books.highest(),
+        };
         self.books.iter().map(of).collect()
     }
 

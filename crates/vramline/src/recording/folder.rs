@@ -330,6 +330,7 @@ mod tests {
         }
     }
 
+    #[cfg(unix)]
     #[test]
     fn a_file_or_a_dangling_link_takes_a_name_too() {
         let scratch = tempfile::tempdir().unwrap();
@@ -352,6 +353,7 @@ mod tests {
         assert!(paths.contains(&scratch.path().join("v1.5-16.vram")), "{paths:?}");
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn no_name_no_folder() {
         assert!(create(Path::new("/")).is_err());
@@ -407,6 +409,7 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_running_process_has_a_start() {
         let mine = ProcessId::of_running(std::process::id()).unwrap();

@@ -26,6 +26,8 @@ pub mod kinds;
 pub mod live;
 #[cfg(feature = "recording")]
 mod load;
+#[cfg(feature = "recording")]
+pub mod local;
 pub mod manifest;
 #[cfg(feature = "recording")]
 mod message;

@@ -104,6 +104,19 @@ impl Recorded {
         self.runs().nth(self.run_number(process)).unwrap_or(first)
     }
 
+    /// The machine of a launcher, by its number in [`Recorded::runs`]. Where it has said nothing its name tells, or one of its processes.
+    #[must_use]
+    pub fn host_of_run(&self, number: usize) -> Option<&str> {
+        let told =
+            self.runs().nth(number).and_then(|run| run.manifest).map(|manifest| manifest.host.as_str());
+        let joined = || self.others.get(number.checked_sub(1)?).map(|run| run.id.host());
+        let process = || {
+            let first = self.processes.iter().find(|process| self.run_number(process) == number);
+            first.map(|process| process.id.host())
+        };
+        told.or_else(joined).or_else(process).filter(|host| !host.is_empty())
+    }
+
     /// Whether every launcher has written how its part of the job ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -197,6 +210,8 @@ pub struct ProcessFacts {
     pub python: String,
     /// Frameworks with their versions.
     pub frameworks: BTreeMap<String, String>,
+    /// Those of them that were in use; empty where nobody asked.
+    pub used: Vec<String>,
     /// The framework that Keras works on.
     pub backend: Option<String>,
     /// Which part of a larger job it is. Older recordings have nothing else of [`ProcessFacts::identity`].
@@ -211,7 +226,9 @@ impl ProcessFacts {
     /// The framework that holds the memory, as it is imported, and its version; others are imported beside it.
     #[must_use]
     pub fn framework(&self) -> Option<(&str, &str)> {
-        let known = |name: &str| self.frameworks.get_key_value(name);
+        // Trackers and trainers import frameworks that the program does not use, and a Keras that it does not use either.
+        let is_used = |name: &str| self.used.is_empty() || self.used.iter().any(|used| used == name);
+        let known = |name: &str| self.frameworks.get_key_value(name).filter(|_| is_used(name));
         let backend = self.backend.as_deref().and_then(known);
         let (name, version) = backend
             .or_else(|| ["tensorflow", "torch", "jax"].into_iter().find_map(known))
@@ -268,5 +285,30 @@ impl ReadError {
             ReadError::Newer { .. } => "update vramline",
             ReadError::Io { .. } => "",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_framework_that_is_only_imported_holds_no_memory() {
+        let facts = |used: &[&str], backend: Option<&str>| ProcessFacts {
+            frameworks: ["jax", "keras", "tensorflow", "torch"]
+                .map(|name| (name.to_owned(), "1".to_owned()))
+                .into(),
+            used: used.iter().map(|&name| name.to_owned()).collect(),
+            backend: backend.map(str::to_owned),
+            ..ProcessFacts::default()
+        };
+        let holds = |used, backend| facts(used, backend).framework().unwrap().0.to_owned();
+        assert_eq!(holds(&["torch"], Some("tensorflow")), "torch");
+        assert_eq!(holds(&["jax"], None), "jax");
+        assert_eq!(holds(&["tensorflow", "torch"], Some("torch")), "torch");
+        assert_eq!(holds(&["tensorflow", "torch"], Some("jax")), "tensorflow");
+        // Older recordings do not know.
+        assert_eq!(holds(&[], Some("torch")), "torch");
+        assert_eq!(holds(&[], None), "tensorflow");
     }
 }

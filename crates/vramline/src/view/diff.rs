@@ -31,6 +31,8 @@ pub struct Diff {
     pub rows: Vec<DiffRow>,
     /// The peaks of each rank, the largest growth first; empty unless jobs of several ranks are compared.
     pub ranks: Vec<RankChangeView>,
+    /// The number of ranks whose peak is higher in a later run than in the first.
+    pub ranks_grown: usize,
     /// `none` without --fail-over, `pass`, `fail`, or `unknown` if no peak can be compared.
     pub gate: Gate,
     /// The value of --fail-over, if given.
@@ -187,6 +189,7 @@ impl From<&DiffAnalysis> for Diff {
         let sides: Vec<SideView> = diff.sides.iter().map(SideView::from).collect();
         let rows: Vec<DiffRow> = diff.rows.iter().map(DiffRow::from).collect();
         let ranks = diff.ranks.iter().map(RankChangeView::from).collect();
+        let ranks_grown = diff.ranks.iter().filter(|change| change.has_grown()).count();
         let mut document = Diff {
             kind: "diff",
             runs: diff.sides.iter().map(|side| side.name.clone()).collect(),
@@ -196,6 +199,7 @@ impl From<&DiffAnalysis> for Diff {
             sides,
             rows,
             ranks,
+            ranks_grown,
             gate: diff.gate.gate,
             fail_over: diff.gate.fail_over.map(|threshold| threshold.to_string()),
             alarms: diff.gate.alarms.iter().map(AlarmView::from).collect(),

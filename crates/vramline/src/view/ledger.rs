@@ -12,6 +12,9 @@ use crate::units::Nanos;
 /// A line of the ledger of a device.
 #[derive(Debug, Serialize, Document)]
 pub struct LedgerView {
+    /// The machine of the device.
+    #[field(null = "neither `vramline run` nor a process tells it")]
+    pub host: Option<String>,
     /// The device.
     pub device: String,
     /// The time of the ledger: the peak of the device's largest pool, as in `pools[].at_peak`.
@@ -66,9 +69,10 @@ pub struct LedgerView {
 #[must_use]
 pub fn rows(ledgers: &[DeviceLedger]) -> Vec<LedgerView> {
     let mut rows = Vec::new();
-    for DeviceLedger { at, moment, told_at, ledger } in ledgers {
+    for DeviceLedger { host, at, moment, told_at, ledger } in ledgers {
         let before = rows.len();
         let row = |line: &Line| LedgerView {
+            host: host.clone(),
             device: ledger.device.clone(),
             at_ns: *at,
             moment: *moment,

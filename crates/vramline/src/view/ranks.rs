@@ -118,6 +118,8 @@ pub struct DifferenceView {
 pub struct FirstFailureView {
     /// The rank.
     pub rank: u64,
+    /// Its host.
+    pub host: String,
     /// Others that ran out of memory, so close to it that their order is unknown.
     pub at_once: Vec<u64>,
     /// Others that ran out of memory later.
@@ -266,6 +268,7 @@ impl From<FirstFailure> for FirstFailureView {
     fn from(first: FirstFailure) -> FirstFailureView {
         FirstFailureView {
             rank: first.rank,
+            host: first.host,
             at_once: first.at_once,
             later: first.later,
             lost_peers: first.lost_peers,

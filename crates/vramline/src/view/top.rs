@@ -5,8 +5,8 @@
 use serde::Serialize;
 
 use crate::analysis::top::{
-    BarPart, BarStretch, DeviceUse, DriverAnswer, JobSummary, LiveStep, ProcessUse, TopAnalysis, TopWord,
-    VariableRole,
+    BarPart, BarStretch, DeviceUse, DriverAnswer, HostState, HostUse, JobSummary, LiveStep, ProcessUse,
+    TopAnalysis, TopWord, VariableRole,
 };
 use crate::document::{Document, Unknowns};
 use crate::event::Phase;
@@ -37,6 +37,8 @@ pub struct Top {
     pub devices: Vec<TopDevice>,
     /// Recordings that are being written, or were recently.
     pub jobs: Vec<TopJob>,
+    /// The hosts of the recordings, one row for each host of a job. What needs attention comes first.
+    pub hosts: Vec<TopHost>,
     /// Processes, one row for each device.
     pub processes: Vec<TopProcess>,
     /// Notes for the reader.
@@ -147,6 +149,64 @@ pub struct TopJob {
     /// Whether it has a trace, from which `report` shows roles.
     #[field(title = "traced")]
     pub is_traced: bool,
+}
+
+/// A host of a job. A rank that was started again counts once, on the host where it is now.
+#[derive(Clone, Debug, Serialize, Document)]
+pub struct TopHost {
+    /// Its index in `jobs`, from zero.
+    pub job: usize,
+    /// The name of the job.
+    #[field(title = "job", null = "neither --job nor the launcher names the job")]
+    pub job_name: Option<String>,
+    /// Its name.
+    #[field(null = "no host has shown these ranks")]
+    pub host: Option<String>,
+    /// Its ranks, as far as they have written data; of the state `unseen`, the ranks that no host has shown.
+    pub ranks: Vec<u64>,
+    /// The number of ranks of the job.
+    #[field(unit = "number", null = "no launcher variable contains the number of ranks")]
+    pub world_size: Option<u64>,
+    /// The number of the last completed step of the rank that has the lowest.
+    #[field(title = "lowest step", null = "none of its processes has reported a step")]
+    pub lowest_step: Option<i64>,
+    /// The same of the rank that has the highest.
+    #[field(title = "highest step", null = "none of its processes has reported a step")]
+    pub highest_step: Option<i64>,
+    /// Bytes in use in the pool that has most in use.
+    #[field(title = "in use", null = "none of its processes reports it")]
+    pub in_use_bytes: Option<Bytes>,
+    /// The highest peak of its pools.
+    #[field(title = "peak", null = "none of its processes reports it")]
+    pub peak_bytes: Option<Bytes>,
+    /// The rank that has it.
+    #[field(null = "the peak is unknown, or the process does not report a rank")]
+    pub peak_rank: Option<u64>,
+    /// The least headroom of its pools: the limit of the pool minus its peak; without a limit, the memory of the device minus the peak. What
+    /// other programs use of the device is not included.
+    #[field(title = "headroom", null = "no peak is known, or neither limits nor devices are known")]
+    pub headroom_bytes: Option<Bytes>,
+    /// The rank that has it.
+    #[field(null = "the headroom is unknown, or the process does not report a rank")]
+    pub headroom_rank: Option<u64>,
+    /// The age of its newest data, by the clock of the host; while `top` runs, by the time at which the data arrived.
+    #[field(
+        title = "age",
+        null = "no host has shown these ranks, or the clock of the host is ahead of this machine's"
+    )]
+    pub age_ns: Option<Nanos>,
+    /// `unseen` (the launcher announced these ranks, and no host has shown them), `silent` (no news for more than a minute), `gone` (no process
+    /// is left, and the end was not recorded), `running`, `elsewhere` (on another machine, and the age of its data is unknown) or `ended`.
+    pub state: HostState,
+    /// Its exit code; of several runs of the job on the host, that of one that failed.
+    #[field(
+        title = "code",
+        null = "the job has not ended there, a signal ended it, or its end was not recorded"
+    )]
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    #[field(title = "signal", null = "no signal ended it")]
+    pub exit_signal: Option<i32>,
 }
 
 /// A process on a device.
@@ -308,6 +368,7 @@ impl From<&TopAnalysis> for Top {
             driver: TopDriver::from(&analysis.driver),
             devices: analysis.devices.iter().map(TopDevice::from).collect(),
             jobs: analysis.jobs.iter().map(TopJob::from).collect(),
+            hosts: analysis.hosts.iter().map(TopHost::from).collect(),
             processes: analysis.processes.iter().map(TopProcess::from).collect(),
             warnings: analysis.warnings.clone(),
             unknowns: Vec::new(),
@@ -363,6 +424,29 @@ impl From<&JobSummary> for TopJob {
             began_ns: job.began,
             processes: job.processes,
             is_traced: job.is_traced,
+        }
+    }
+}
+
+impl From<&HostUse> for TopHost {
+    fn from(host: &HostUse) -> TopHost {
+        TopHost {
+            job: host.job,
+            job_name: host.job_name.clone(),
+            host: host.host.clone(),
+            ranks: host.ranks.iter().copied().collect(),
+            world_size: host.world_size,
+            lowest_step: host.steps.map(|(lowest, _)| lowest),
+            highest_step: host.steps.map(|(_, highest)| highest),
+            in_use_bytes: host.in_use,
+            peak_bytes: host.peak.map(|peak| peak.bytes),
+            peak_rank: host.peak.and_then(|peak| peak.rank),
+            headroom_bytes: host.headroom.map(|headroom| headroom.bytes),
+            headroom_rank: host.headroom.and_then(|headroom| headroom.rank),
+            age_ns: host.age,
+            state: host.state,
+            exit_code: host.exit.and_then(Exit::code),
+            exit_signal: host.exit.and_then(Exit::signal),
         }
     }
 }

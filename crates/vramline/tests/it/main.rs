@@ -2,6 +2,7 @@
 //!
 //! - `beside`: what lies beside the pool, by driver calls: recordings of an H200, and calls made by hand
 //! - `caching`: PyTorch's caching allocator against real runs, address by address
+//! - `compiled`: plans of programs that XLA compiles
 //! - `confirm`: real runs of a plan's answer, and the search that asks for them
 //! - `damage`: cut, flipped and lying input
 //! - `dependencies`: compilers and licences of what the project is built from
@@ -13,6 +14,7 @@
 //! - `encodings`: every form that a trace may have, in traces written here
 //! - `examples`: the examples of the library, run on fixtures
 //! - `findings`: each rule of advice, on both sides of its threshold
+//! - `fixes`: what fixes save in a plan, against real runs with them
 //! - `fixtures`: real traces and their known truths
 //! - `growth`: memory that grows, told by what it grows with
 //! - `house`: who imports whom, how long files are, and whether the maps of the project are complete
@@ -23,6 +25,7 @@
 //! - `moments`: who held the memory when it ran out, or when a job was killed
 //! - `more_wordings`: no tests; more texts for `wordings`, of engines, other devices and people
 //! - `oom`: out-of-memory logs and dumps
+//! - `oom_pools`: out-of-memory texts in every dialect, of pools written here
 //! - `pack`: several jobs on one device
 //! - `page`: the data of the report page
 //! - `plan`: predictions against what large batches really took
@@ -34,7 +37,9 @@
 //! - `strangers`: what files of strangers have taught
 //! - `timeline`: the pyramid that keeps every peak
 //! - `top`: the document of the live view
+//! - `top_hosts`: the hosts of a job in it
 //! - `torch`: PyTorch's memory snapshots
+//! - `torch_wordings`: no tests; texts of PyTorch for `wordings`
 //! - `windows`: recordings with several traces of a process
 //! - `wordings`: out-of-memory texts of many programs, in a table, and those of strangers
 //! - `writer`: no tests; writes the traces of the others
@@ -46,6 +51,7 @@
 
 mod beside;
 mod caching;
+mod compiled;
 mod confirm;
 mod damage;
 mod dependencies;
@@ -57,6 +63,7 @@ mod driver_calls;
 mod encodings;
 mod examples;
 mod findings;
+mod fixes;
 mod fixtures;
 mod growth;
 mod house;
@@ -67,6 +74,7 @@ mod live;
 mod moments;
 mod more_wordings;
 mod oom;
+mod oom_pools;
 mod pack;
 mod page;
 mod plan;
@@ -78,7 +86,9 @@ mod replay;
 mod strangers;
 mod timeline;
 mod top;
+mod top_hosts;
 mod torch;
+mod torch_wordings;
 mod windows;
 mod wordings;
 mod writer;

@@ -17,6 +17,7 @@ use vramline::event::{How, Phase};
 use vramline::recording::folder::{Part, ProcessId};
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::rows::{Counters, Mark, Moment, RecordedMarkKind, Sample};
+use vramline::snapshot::Role;
 use vramline::units::Bytes;
 use vramline::view::report::Report;
 
@@ -386,12 +387,12 @@ fn the_first_to_run_out_is_named() {
     let ends: Vec<RankEnd> = ranks.ranks.iter().map(|rank| rank.end).collect();
     assert_eq!(ends, [RankEnd::OutOfMemory, RankEnd::OutOfMemory, RankEnd::Collective, RankEnd::Killed]);
     let first = ranks.first_failure.as_ref().unwrap();
-    assert_eq!((first.rank, ranks.main), (1, Some(1)));
+    assert_eq!((first.rank, first.host.as_str(), ranks.main), (1, "b", Some(1)));
     assert_eq!(
         (&first.later, &first.at_once, &first.lost_peers, &first.killed),
         (&vec![0], &vec![], &vec![2], &vec![3])
     );
-    assert_eq!(report.answer.headline, "Rank 1 ran out of memory first.");
+    assert_eq!(report.answer.headline, "Rank 1 on b ran out of memory first.");
     assert!(
         ranks
             .sentences
@@ -399,6 +400,40 @@ fn the_first_to_run_out_is_named() {
             .unwrap()
             .starts_with("After it, rank 0 ran out of memory later; rank 2 failed in an operation")
     );
+}
+
+/// Recorded by `tests/gpu/ranks.py` on an H200, two ranks of PyTorch's DistributedDataParallel on one GPU. PyTorch itself counted these peaks.
+#[test]
+fn ranks_of_pytorch_on_a_gpu_have_the_peaks_that_it_counted() {
+    const COUNTED: [u64; 2] = [370_245_632, 168_919_040];
+    // Under torchrun its launcher is recorded, too, and is no rank.
+    for name in ["pair", "torchrun"] {
+        let job = report_on(&fixture(&format!("ranks/{name}.vram")));
+        let ranks = job.ranks.as_ref().unwrap();
+        let peaks: Vec<_> = ranks.ranks.iter().map(|rank| (rank.rank, rank.peak, rank.end)).collect();
+        let counted = [0, 1].map(|rank| (rank as u64, Some(Bytes(COUNTED[rank])), RankEnd::Done));
+        assert_eq!(peaks, counted, "{name}");
+        assert!(ranks.missing.is_empty(), "{name}");
+        // Rank 0 kept a tensor of 192 MiB, and nothing else made the difference: DDP's buckets and cuBLAS are the same on both.
+        let by_role = |rank: u64| {
+            let pool = job.pools.iter().find(|pool| pool.rank == Some(rank) && pool.at_peak.is_some());
+            pool.unwrap().at_peak.as_ref().unwrap().by_role.clone()
+        };
+        for ((role, first), (_, second)) in by_role(0).into_iter().zip(by_role(1)) {
+            let kept = if role == Role::State { 192 * MIB } else { 0 };
+            assert_eq!(first, second + Bytes(kept), "{name}: {role:?}");
+        }
+    }
+}
+
+#[test]
+fn the_rank_of_pytorch_that_ran_out_first_is_named() {
+    let job = report_on(&fixture("ranks/fails.vram"));
+    let ranks = job.ranks.as_ref().unwrap();
+    let first = ranks.first_failure.as_ref().unwrap();
+    assert_eq!((first.rank, &first.lost_peers, &first.killed), (1, &vec![0], &vec![]));
+    let ends: Vec<RankEnd> = ranks.ranks.iter().map(|rank| rank.end).collect();
+    assert_eq!(ends, [RankEnd::Collective, RankEnd::OutOfMemory]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use vramline::analysis::top::{
 use vramline::recording::folder::ProcessId;
 use vramline::recording::live::{Live, News};
 use vramline::recording::manifest::{Device, Exit, RunManifest};
+use vramline::recording::reader::ProcessFacts;
 use vramline::recording::rows::{Counters, Mark, Moment, RecordedMarkKind};
 use vramline::recording::running::State;
 use vramline::source::driver::fake::{Fake, FakeDevice, FakeProcess, Pid, Script, Used};
@@ -221,6 +222,14 @@ fn with_driver_calls() -> Top {
     shown(asked(&Script::default()), &[job])
 }
 
+/// A process that is rank 0 of a job.
+fn with_a_rank() -> Top {
+    let mut job = job(Some(120), Some(200), None);
+    let facts = ProcessFacts { rank: Some(0), ..ProcessFacts::default() };
+    job.take(News::Facts(&ProcessId::new("here", 77, 1), Box::new(facts)));
+    shown(asked(&script()), &[job])
+}
+
 #[test]
 fn driver_calls_show_what_lies_outside_the_pool() {
     let document = with_driver_calls();
@@ -252,6 +261,7 @@ fn the_stand_in_is_a_device() {
     let mut found = BTreeSet::new();
     paths(&serde_json::to_value(&document).unwrap(), "", &mut found);
     paths(&serde_json::to_value(with_driver_calls()).unwrap(), "", &mut found);
+    paths(&serde_json::to_value(with_a_rank()).unwrap(), "", &mut found);
     let table: BTreeSet<String> = crate::table::<Top>();
     // A list may be empty in one document and filled in the other.
     found.retain(|path| !table.iter().any(|entry| entry.starts_with(&format!("{path}[]"))));

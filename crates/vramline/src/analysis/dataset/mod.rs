@@ -8,14 +8,17 @@ pub mod key;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::accounts::DeviceHighest;
 use super::causes;
+use super::process;
 use super::reading::{self, OutOfMemory, Reading};
 use super::redaction::Redaction;
 use super::report::{PoolAnalysis, ReportAnalysis, ReportOptions, report};
 use crate::event::Framework;
 use crate::ledger::moments::HighestFigures;
+use crate::recording::folder::ProcessId;
 use crate::recording::identity::RankIdentity;
-use crate::recording::reader::{Recorded, RecordedProcess};
+use crate::recording::reader::{Recorded, RecordedProcess, RunView};
 use crate::source::{Progress, SourceError};
 use crate::units::{Bytes, Nanos};
 use key::{Key, SourceKeys};
@@ -72,6 +75,8 @@ impl DatasetSource {
         let identity = identity.or_else(|| processes.first().map(|process| process.identity.clone()));
         let command = report.job.as_ref().map(|job| job.command.as_slice()).unwrap_or_default();
         let driver = manifest.and_then(|manifest| manifest.driver.as_ref());
+        let pools: Vec<DatasetPool> =
+            report.pools.iter().map(|pool| self.pool(pool, &report, &hosts, &processes)).collect();
         DatasetEntry {
             script: self.script.and_then(|at| command.get(at)).cloned(),
             command: (!command.is_empty()).then(|| command.join(" ")),
@@ -79,8 +84,8 @@ impl DatasetSource {
             started: started(recorded, &report),
             recorded_with: manifest.map(|manifest| manifest.vramline.clone()),
             driver_version: driver.and_then(|driver| driver.library.driver_version.clone()),
-            devices: devices(&report),
-            pools: report.pools.iter().map(|pool| self.pool(pool, &report, &hosts, &processes)).collect(),
+            devices: devices(recorded, &report, &pools, &hosts),
+            pools,
             failures: self.reading.failures.as_ref().map_or(0, |read| read.failures.list.len()),
             processes,
             hosts,
@@ -195,6 +200,8 @@ impl DatasetProcess {
 /// A device of a source.
 #[derive(Clone, Debug)]
 pub struct DatasetDevice {
+    /// The machine.
+    pub host: Key,
     /// The device, as pools name it.
     pub device: String,
     /// The product's name.
@@ -205,6 +212,22 @@ pub struct DatasetDevice {
     pub highest: Option<HighestFigures>,
     /// The highest peak of its pools.
     pub pool_peak: Option<Bytes>,
+    /// The version of the machine's driver.
+    pub driver_version: Option<String>,
+}
+
+impl DatasetDevice {
+    fn new(host: &Key, device: &str, name: Option<String>, total: Option<Bytes>) -> DatasetDevice {
+        DatasetDevice {
+            host: host.clone(),
+            device: device.to_owned(),
+            name,
+            total,
+            highest: None,
+            pool_peak: None,
+            driver_version: None,
+        }
+    }
 }
 
 /// A pool of the report: where it belongs, and its size.
@@ -272,6 +295,12 @@ impl Hosts {
         Key::host(self.launcher.as_deref())
     }
 
+    /// A machine by its own name. Processes have it from the names of files, which not every name fits.
+    #[must_use]
+    pub fn of_machine(&self, host: Option<&str>) -> Key {
+        host.map_or_else(|| self.launcher(), |host| Key::host(Some(ProcessId::new(host, 0, 0).host())))
+    }
+
     /// The machine of a figure that names its host and process.
     #[must_use]
     pub fn of_process(&self, host: &str, pid: Option<u64>) -> Key {
@@ -311,39 +340,51 @@ fn started(recorded: Option<&Recorded>, report: &ReportAnalysis) -> Option<Nanos
     manifest.map(|manifest| manifest.clocks.begin.realtime_ns).or(first).or(report.source.wall_clock_zero)
 }
 
-fn devices(report: &ReportAnalysis) -> Vec<DatasetDevice> {
-    let known = report.job.iter().flat_map(|job| &job.devices);
-    let mut devices: Vec<DatasetDevice> = known
-        .map(|device| DatasetDevice {
-            device: device.device.clone(),
-            name: device.name.clone(),
-            total: device.total,
-            highest: None,
-            pool_peak: None,
-        })
-        .collect();
-    let used =
-        report.pools.iter().map(|pool| &pool.device).chain(report.highest.iter().map(|each| &each.device));
-    for device in used.filter(|device| !device.is_empty()) {
-        if !devices.iter().any(|known| known.device == *device) {
-            let hardware = report
-                .pools
-                .iter()
-                .filter(|pool| pool.device == *device)
-                .find_map(|pool| pool.hardware.as_ref());
-            devices.push(DatasetDevice {
-                device: device.clone(),
-                name: None,
-                total: hardware.and_then(|hardware| hardware.memory),
-                highest: None,
-                pool_peak: None,
-            });
+/// The devices of each machine: those that its runs could use, and those that its pools or figures name.
+fn devices(
+    recorded: Option<&Recorded>,
+    report: &ReportAnalysis,
+    pools: &[DatasetPool],
+    hosts: &Hosts,
+) -> Vec<DatasetDevice> {
+    let mut devices: Vec<DatasetDevice> = Vec::new();
+    for (number, run) in recorded.iter().flat_map(|recorded| recorded.runs().enumerate()) {
+        let host = hosts.of_machine(recorded.and_then(|recorded| recorded.host_of_run(number)));
+        for device in run.manifest.map(process::devices).unwrap_or_default() {
+            add(&mut devices, DatasetDevice::new(&host, &device.device, device.name, device.total));
         }
     }
+    let used = report.pools.iter().zip(pools).map(|(pool, place)| (place.host.clone(), pool.device.as_str()));
+    let told =
+        report.highest.iter().map(|each| (hosts.of_machine(each.host.as_deref()), each.device.as_str()));
+    for (host, device) in used.chain(told).filter(|(_, device)| !device.is_empty()) {
+        let mut of_device = report.pools.iter().filter(|pool| pool.device == device);
+        let hardware = of_device.find_map(|pool| pool.hardware.as_ref());
+        let total = hardware.and_then(|hardware| hardware.memory);
+        add(&mut devices, DatasetDevice::new(&host, device, None, total));
+    }
     for device in &mut devices {
-        let pools = report.pools.iter().filter(|pool| pool.device == device.device);
-        device.pool_peak = pools.filter_map(PoolAnalysis::highest).max();
-        device.highest = report.highest_of(&device.device).cloned();
+        let mine = report.pools.iter().zip(pools);
+        let mine = mine.filter(|(pool, place)| pool.device == device.device && place.host == device.host);
+        device.pool_peak = mine.filter_map(|(pool, _)| pool.highest()).max();
+        let is_it = |each: &&DeviceHighest| {
+            each.device == device.device && hosts.of_machine(each.host.as_deref()) == device.host
+        };
+        device.highest = report.highest.iter().find(is_it).map(|each| each.figures.clone());
+        let of_host = |(number, run): (usize, RunView<'_>)| {
+            let host = hosts.of_machine(recorded?.host_of_run(number));
+            let driver = run.manifest?.driver.as_ref().filter(|_| host == device.host)?;
+            driver.library.driver_version.clone()
+        };
+        let mut runs = recorded.iter().flat_map(|recorded| recorded.runs().enumerate());
+        device.driver_version = runs.find_map(of_host);
     }
     devices
+}
+
+/// Adds a device unless it is there.
+fn add(devices: &mut Vec<DatasetDevice>, device: DatasetDevice) {
+    if !devices.iter().any(|known| known.device == device.device && known.host == device.host) {
+        devices.push(device);
+    }
 }

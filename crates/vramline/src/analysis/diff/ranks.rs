@@ -29,6 +29,12 @@ impl RankChange {
         bytes(run)?.checked_sub(bytes(0)?)
     }
 
+    /// Whether the rank needs more in a later run than in the first.
+    #[must_use]
+    pub fn has_grown(&self) -> bool {
+        self.growth().is_some_and(|bytes| bytes > 0)
+    }
+
     /// The largest growth over all runs; where nothing grew, the one that fell least.
     fn growth(&self) -> Option<i64> {
         (1..self.peaks.len()).filter_map(|run| self.delta(run)).max()

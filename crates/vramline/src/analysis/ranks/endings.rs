@@ -95,6 +95,8 @@ impl RankEnd {
 pub struct FirstFailure {
     /// The first rank.
     pub rank: u64,
+    /// Its machine.
+    pub host: String,
     /// When, on the monotonic clock of the first host; `None` if the recording does not show it.
     pub at: Option<i64>,
     /// Others that ran out of memory, so close to the first that their order is unknown.
@@ -117,7 +119,7 @@ impl FirstFailure {
             .map(|rank| {
                 let clock = hosts.iter().find(|host| host.is_of(rank));
                 let at = clock.zip(rank.out_of_memory_at).map(|(clock, at)| clock.aligned(at));
-                Failed { rank: rank.rank, clock, at }
+                Failed { rank: rank.rank, host: &rank.host, clock, at }
             })
             .collect();
         let first = failed.iter().min_by_key(|one| (one.at.is_none(), one.at, one.rank))?;
@@ -130,6 +132,7 @@ impl FirstFailure {
         let numbers = |failed: Vec<&Failed<'_>>| failed.into_iter().map(|one| one.rank).collect();
         Some(FirstFailure {
             rank: first.rank,
+            host: first.host.to_owned(),
             at: first.at,
             at_once: numbers(at_once),
             later: numbers(later),
@@ -143,6 +146,7 @@ impl FirstFailure {
 /// A rank that ran out of memory.
 struct Failed<'a> {
     rank: u64,
+    host: &'a str,
     clock: Option<&'a HostClock>,
     at: Option<i64>,
 }

@@ -19,7 +19,7 @@ const WALL_OFF: i64 = 1_000_000_000;
 
 /// The answer over the job.
 pub(super) fn of(ranks: &RanksAnalysis) -> Vec<String> {
-    let first = ranks.first_failure.as_ref().map(failure);
+    let first = ranks.first_failure.as_ref().map(|first| failure(first, ranks.hosts.len() > 1));
     let mut sentences: Vec<String> = first.into_iter().flatten().collect();
     sentences.extend(spread(ranks));
     sentences.extend(groups(ranks));
@@ -48,12 +48,13 @@ fn named(ranks: &[u64]) -> String {
     format!("{word} {}", ranks_text(ranks))
 }
 
-fn failure(first: &FirstFailure) -> Vec<String> {
+fn failure(first: &FirstFailure, has_hosts: bool) -> Vec<String> {
     let mut sentences = Vec::new();
     if first.at_once.is_empty() {
         let others = first.later.len() + first.lost_peers.len() + first.killed.len();
         let is_alone = if others == 0 { "" } else { " first" };
-        sentences.push(format!("Rank {} ran out of memory{is_alone}.", first.rank));
+        let host = if has_hosts { format!(" on {}", first.host) } else { String::new() };
+        sentences.push(format!("Rank {}{host} ran out of memory{is_alone}.", first.rank));
     } else {
         let mut all = first.at_once.clone();
         all.push(first.rank);

@@ -23,6 +23,10 @@ impl Redaction {
             job.host = job.host.as_deref().map(|host| self.host(host));
             self.identity(&mut job.identity);
         }
+        for host in &mut top.hosts {
+            host.host = host.host.as_deref().map(|name| self.host(name));
+            host.job_name = host.job_name.as_ref().map(|_| HIDDEN.to_owned());
+        }
         for process in &mut top.processes {
             process.command = self.command_line(&process.command);
             process.exception = process.exception.as_deref().map(|text| self.exception(text));

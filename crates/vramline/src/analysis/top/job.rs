@@ -9,7 +9,7 @@ use crate::recording::identity::RankIdentity;
 use crate::recording::live::News;
 use crate::recording::manifest::RunManifest;
 use crate::recording::reader::RecordedProcess;
-use crate::recording::rows::{Counters, Mark, RecordedMarkKind, Sample, Subject, TraceState};
+use crate::recording::rows::{Counters, Mark, Moment, RecordedMarkKind, Sample, Subject, TraceState};
 use crate::recording::running::State;
 use crate::snapshot::Role;
 use crate::source;
@@ -32,6 +32,8 @@ pub struct LiveJob {
     pub pids: Vec<(u32, Vec<u32>)>,
     /// What could not be read of it.
     pub warnings: Vec<Warning>,
+    /// The monotonic clock of this machine, for news that was written a moment ago; `None` while what was written before is read.
+    pub reads_at: Option<i64>,
     pub(super) manifest: Option<RunManifest>,
     /// The launchers that have joined.
     pub(super) joined: BTreeMap<ProcessId, RunManifest>,
@@ -53,14 +55,16 @@ pub(super) struct LiveProcess {
     /// What its driver calls made it hold.
     pub(super) holdings: Option<DriverHoldings>,
     resident: Option<i64>,
-    /// When it last told anything, on the monotonic clock.
-    pub(super) last: i64,
+    /// When it last told anything, on the clocks of its machine.
+    pub(super) last: Option<Moment>,
+    /// When that was read, if this program was looking: on the monotonic clock of this machine.
+    pub(super) heard: Option<i64>,
     pub(super) exception: Option<String>,
     /// The error that ended it.
     pub(super) failure: Option<ProcessFailure>,
     /// Number of steps that it has ended, forgotten ones included.
     pub(super) steps_seen: u64,
-    has_ended: bool,
+    pub(super) has_ended: bool,
     is_traced: bool,
 }
 
@@ -133,6 +137,7 @@ impl LiveJob {
             state: State::Running,
             pids: Vec::new(),
             warnings: Vec::new(),
+            reads_at: None,
             manifest: None,
             joined: BTreeMap::new(),
             processes: BTreeMap::new(),
@@ -168,8 +173,8 @@ impl LiveJob {
             News::Manifest(manifest) => self.manifest = Some(*manifest),
             News::Joined(id, manifest) => drop(self.joined.insert(id.clone(), *manifest)),
             News::Facts(id, facts) => self.process(id).recorded.facts = *facts,
-            News::Marks(id, marks) => self.process(id).marks(marks),
-            News::Samples(id, samples) => self.process(id).samples(&samples),
+            News::Marks(id, marks) => self.heard(id).marks(marks),
+            News::Samples(id, samples) => self.heard(id).samples(&samples),
             News::Inventories(id, inventories) => {
                 if let Some(newest) = inventories.last() {
                     let process = self.process(id);
@@ -211,6 +216,14 @@ impl LiveJob {
         }
     }
 
+    /// A process that has just told something.
+    fn heard(&mut self, id: &ProcessId) -> &mut LiveProcess {
+        let at = self.reads_at;
+        let process = self.process(id);
+        process.heard = at.or(process.heard);
+        process
+    }
+
     fn process(&mut self, id: &ProcessId) -> &mut LiveProcess {
         self.processes.entry(id.clone()).or_insert_with(|| LiveProcess {
             recorded: RecordedProcess::new(id.clone()),
@@ -220,7 +233,8 @@ impl LiveJob {
             roles: Vec::new(),
             holdings: None,
             resident: None,
-            last: i64::MIN,
+            last: None,
+            heard: None,
             exception: None,
             failure: None,
             steps_seen: 0,
@@ -245,7 +259,7 @@ impl LiveJob {
 impl LiveProcess {
     fn marks(&mut self, marks: Vec<Mark>) {
         for mark in marks {
-            self.last = self.last.max(mark.time.monotonic);
+            self.told(mark.time);
             for read in &mark.counters {
                 self.pools.entry(read.device.clone()).or_default().take(read);
             }
@@ -279,9 +293,15 @@ impl LiveProcess {
         }
     }
 
+    fn told(&mut self, at: Moment) {
+        if self.last.is_none_or(|last| last.monotonic < at.monotonic) {
+            self.last = Some(at);
+        }
+    }
+
     fn samples(&mut self, samples: &[Sample]) {
         for sample in samples {
-            self.last = self.last.max(sample.time.monotonic);
+            self.told(sample.time);
             self.resident = sample.resident.or(self.resident);
             if let Some(read) = &sample.counters {
                 self.pools.entry(read.device.clone()).or_default().take(read);

@@ -6,6 +6,7 @@
 mod bar;
 mod device;
 mod history;
+mod hosts;
 mod job;
 mod process;
 mod sight;
@@ -13,6 +14,7 @@ mod sight;
 pub use bar::{BarPart, BarStretch};
 pub use device::DeviceUse;
 pub use history::DeviceHistory;
+pub use hosts::{HostFigure, HostState, HostUse};
 pub use job::{LiveJob, LiveStep, MAX_STEPS_PER_PROCESS, ProcessFailure, VariableRole};
 pub use process::{ProcessFramework, ProcessUse};
 pub use sight::{DriverSight, MachineSight, SeenProcess};
@@ -45,6 +47,8 @@ pub struct TopAnalysis {
     pub devices: Vec<DeviceUse>,
     /// The recordings.
     pub jobs: Vec<JobSummary>,
+    /// The hosts of the recordings.
+    pub hosts: Vec<HostUse>,
     /// The processes, one for each of their devices.
     pub processes: Vec<ProcessUse>,
     /// Warnings.
@@ -185,6 +189,7 @@ pub fn top(sight: &MachineSight<'_>) -> TopAnalysis {
         driver: sight.driver.as_ref().map(answer).map_err(Clone::clone),
         devices,
         jobs: sight.jobs.iter().map(JobSummary::from).collect(),
+        hosts: hosts::hosts(sight.jobs, sight.now, &sight.host),
         processes,
         warnings: warnings(sight),
     }

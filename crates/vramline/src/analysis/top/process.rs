@@ -163,8 +163,10 @@ impl PlacedProcess<'_> {
             limit,
             peak,
             headroom: reach.zip(peak).filter(|_| is_running).map(|(reach, peak)| reach.saturating_sub(peak)),
-            silent: (is_running && process.last > i64::MIN && !self.pids.is_empty())
-                .then(|| Nanos(sight.now.monotonic.saturating_sub(process.last).max(0))),
+            silent: process
+                .last
+                .filter(|_| is_running && !self.pids.is_empty())
+                .map(|last| Nanos(sight.now.monotonic.saturating_sub(last.monotonic).max(0))),
             exception: process.exception.clone(),
             failure: process.failure,
             roles: process.roles.clone(),
@@ -176,7 +178,7 @@ impl PlacedProcess<'_> {
 }
 
 /// A counter as bytes; a negative one is none.
-fn bytes(value: Option<i64>) -> Option<Bytes> {
+pub(super) fn bytes(value: Option<i64>) -> Option<Bytes> {
     value.and_then(|value| u64::try_from(value).ok()).map(Bytes)
 }
 
@@ -208,7 +210,7 @@ pub(super) fn placed<'a>(sight: &MachineSight<'a>) -> Vec<PlacedProcess<'a>> {
 }
 
 /// The pools of a process that matter, by the framework's name for the device.
-fn shown_pools(process: &LiveProcess) -> Vec<(&str, &LivePool)> {
+pub(super) fn shown_pools(process: &LiveProcess) -> Vec<(&str, &LivePool)> {
     let named = process.pools.iter().filter(|(device, _)| !device.is_empty());
     let pools: Vec<(&str, &LivePool)> = named.map(|(device, pool)| (device.as_str(), pool)).collect();
     // A framework tells of its pool on the CPU beside that of a GPU: what matters is the latter.
@@ -220,7 +222,7 @@ fn shown_pools(process: &LiveProcess) -> Vec<(&str, &LivePool)> {
 }
 
 /// The driver's name for the device that a framework names; [`HOST`] for the CPU of this machine.
-fn uuid_of(job: &LiveJob, process: &LiveProcess, device: &str, is_here: bool) -> Option<String> {
+pub(super) fn uuid_of(job: &LiveJob, process: &LiveProcess, device: &str, is_here: bool) -> Option<String> {
     let (kind, number) = device.split_once(':')?;
     if kind == "CPU" {
         return is_here.then(|| HOST.to_owned());

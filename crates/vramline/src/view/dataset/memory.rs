@@ -1,6 +1,6 @@
 //! Rows about memory: devices, pools, steps, and what held the peak.
 
-use crate::analysis::dataset::{DatasetDevice, DatasetEntry, DatasetPool};
+use crate::analysis::dataset::{DatasetDevice, DatasetPool};
 use crate::analysis::limit::LimitSetter;
 use crate::document::{Cells, Document};
 use crate::ledger::{LineKind, Teller};
@@ -43,13 +43,13 @@ pub(super) struct DeviceRow {
 }
 
 impl DeviceRow {
-    pub(super) fn of(device: &DatasetDevice, entry: &DatasetEntry) -> DeviceRow {
+    pub(super) fn of(device: &DatasetDevice) -> DeviceRow {
         let highest = device.highest.as_ref();
         DeviceRow {
             device: device.device.clone(),
             name: device.name.clone(),
             total_bytes: device.total,
-            driver_version: entry.driver_version.clone(),
+            driver_version: device.driver_version.clone(),
             held_peak_bytes: highest.and_then(|highest| highest.held),
             context_bytes: highest.and_then(|highest| highest.context),
             outside_peak_bytes: highest.and_then(|highest| highest.outside),

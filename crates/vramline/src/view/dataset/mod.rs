@@ -8,7 +8,7 @@ mod memory;
 pub mod queries;
 
 use crate::analysis::dataset::key::{Key, SourceKeys};
-use crate::analysis::dataset::{DatasetEntry, DatasetSource};
+use crate::analysis::dataset::{DatasetEntry, DatasetProcess, DatasetSource};
 use crate::analysis::export::{self, PoolHistory};
 use crate::analysis::oom::OomAnalysis;
 use crate::document::{Cell, Cells, Described, FieldShape, Shape};
@@ -248,10 +248,14 @@ impl<S: RowSink> Rows<'_, S> {
             self.add(DatasetTable::Processes, &host, &ProcessRow::from(process))?;
         }
         for device in &entry.devices {
-            self.add(DatasetTable::Devices, &launcher, &DeviceRow::of(device, &entry))?;
+            self.add(DatasetTable::Devices, &device.host, &DeviceRow::of(device))?;
         }
         for failure in oom.iter().flat_map(|oom| &oom.failures) {
-            self.add(DatasetTable::Failures, &launcher, &FailureRow::from(failure))?;
+            let process = failure.process.and_then(|number| entry.processes.get(number));
+            let of_process =
+                |process: &DatasetProcess| entry.hosts.of_process(&process.host, Some(process.pid));
+            let host = process.map_or_else(|| launcher.clone(), of_process);
+            self.add(DatasetTable::Failures, &host, &FailureRow::from(failure))?;
         }
         let DatasetEntry { report, pools, hosts, .. } = entry;
         let report = Report::from(report);
@@ -265,7 +269,8 @@ impl<S: RowSink> Rows<'_, S> {
             self.add(DatasetTable::Steps, &hosts.of_process(&step.host, step.pid), &StepRow::from(step))?;
         }
         for (number, line) in report.ledger.iter().enumerate() {
-            self.add(DatasetTable::Ledger, &launcher, &LedgerRow::of(number, line))?;
+            let host = hosts.of_machine(line.host.as_deref());
+            self.add(DatasetTable::Ledger, &host, &LedgerRow::of(number, line))?;
         }
         for found in &report.findings {
             self.add(DatasetTable::Findings, &launcher, &FindingRow::from(found))?;
