@@ -83,9 +83,10 @@ lint-python: $(VENV)/.tests
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
 
-# Then the library as others build it: what its manual shows must need no feature.
+# Then the library as others build it, without features: its own tests, and what its manual shows.
 test-rust: tools
 	cargo test --release --workspace --locked
+	cargo test --release -p vramline --lib --locked
 	cargo test --release -p vramline --doc --locked
 
 # Always installed anew: cargo does only what has changed.
@@ -206,14 +207,14 @@ gpu-beside:
 gpu-ranks:
 	$(PYTHON) tests/gpu/ranks.py benches/out/ranks
 
-# On a machine with a GPU, transformers or Lightning. Writes benches/out/trainers/trainers.json.
+# On a machine with a GPU, and transformers, Lightning or accelerate. Writes benches/out/trainers/trainers.json too.
 gpu-trainers:
-	$(PYTHON) tests/gpu/trainers.py benches/out/trainers
+	$(PYTHON) tests/gpu/trainers.py benches/out/trainers --write docs/proof/cost-trainers.md
 
 # The oldest TensorFlow that is supported, with Keras 2. It needs Python 3.11 or older.
 older: package $(OLDER)/.installed
 	$(OLDER)/bin/python $(INSTALL) --no-deps --force-reinstall --no-build-isolation .
-	VRAMLINE_BIN=$(abspath $(OLDER))/bin/vramline $(OLDER)/bin/python -m pytest -q tests/python/test_run.py
+	VRAMLINE_BIN=$(abspath $(OLDER))/bin/vramline $(OLDER)/bin/python -m pytest -q tests/python/test_run.py tests/python/test_callback.py tests/python/test_api.py
 
 fuzz:
 	cd fuzz && cargo +nightly fuzz run xplane -- -max_total_time=600 -max_len=65536

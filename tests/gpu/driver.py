@@ -104,7 +104,7 @@ def inside(nvml):
     figures["first_devices_call_ms"] = (time.perf_counter() - begin) * 1e3
     framework, take, free = use_device()
     print(f"== memory_info, with {framework}")
-    from vramline import driver
+    from vramline.frameworks import driver
 
     uuid = driver.figures("GPU:0").uuid
     device = next(each for each in nvml.devices if nvml.uuid(each).endswith(uuid))

@@ -1,12 +1,13 @@
 """Plans for JAX on a real GPU, from the command line as users have it, against real runs.
 
-    python tests/gpu/jax_plan.py OUT [--group first|second]
+    python tests/gpu/jax_plan.py OUT [--group first|second|third]
 
 Needs vramline and JAX with CUDA; no network; two to three minutes a group. Each group has two models that are in no other script: the first a
-decoder and a residual convolutional net, both with Adam; the second, listed before anything of it ran, a vision transformer with Lion and a
-gated recurrent net with Adam. Each runs in both ways in which JAX takes memory: a pool that reserves its share of the device at once, and
-one that grows. `vramline plan` makes its probes by running this script, and compiles at the target. The growing pools are planned under a
-limit, too. The truth is a run without vramline: the peak and the pool by `memory_stats()`, the process by NVML. All four run at the same time.
+decoder and a residual convolutional net, both with Adam; the second and third, listed before anything of them ran, a vision transformer with
+Lion and a gated recurrent net with Adam, and a denoiser with momentum and a search of two towers with Adam. Each runs in both ways in which
+JAX takes memory: a pool that reserves its share of the device at once, and one that grows. `vramline plan` makes its probes by running this
+script, and compiles at the target. The growing pools are planned under a limit, too. The truth is a run without vramline: the peak and the
+pool by `memory_stats()`, the process by NVML. All four run at the same time.
 
 OUT gets `jax_plan-GROUP.jsonl`, a row for each figure of each plan, and `probes-MODEL.tar.gz`: probes, compiled programs and truths, which
 are what `benches/accuracy_jax.py` reads.
@@ -25,7 +26,11 @@ from concurrent.futures import ThreadPoolExecutor
 STEPS = 4
 BATCHES = (3, 5, 7)
 # The batch size that is planned, for each model of a group.
-GROUPS = {"first": {"decoder": 40, "residual": 48}, "second": {"vision": 44, "recurrent": 50}}
+GROUPS = {
+    "first": {"decoder": 40, "residual": 48},
+    "second": {"vision": 44, "recurrent": 50},
+    "third": {"denoiser": 52, "towers": 46},
+}
 # Several preallocated pools have to fit the device together.
 MODES = {
     "preallocated": {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".20"},
@@ -202,6 +207,77 @@ def recurrent(batch):
     return params, loss, jax.random.randint(jax.random.key(8), (batch, length + 1), 0, words)
 
 
+def denoiser(batch):
+    """A convolutional net that halves the picture twice and joins each size again on the way up."""
+    import jax
+    import jax.numpy as jnp
+
+    widths = (20, 40, 80)
+    keys = iter(jax.random.split(jax.random.key(9), 32))
+
+    def kernel(size, inputs, outputs):
+        return {"w": jax.random.normal(next(keys), (size, size, inputs, outputs)) * (size * size * inputs) ** -0.5, "b": jnp.zeros(outputs)}
+
+    down = [[kernel(3, 3 if not at else widths[at - 1], width), kernel(3, width, width)] for at, width in enumerate(widths)]
+    up = [[kernel(2, inputs, width), kernel(3, 2 * width, width)] for inputs, width in ((80, 40), (40, 20))]
+    params = {"down": down, "up": up, "last": kernel(1, 20, 3)}
+
+    def convolved(x, part):
+        return jax.lax.conv_general_dilated(x, part["w"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")) + part["b"]
+
+    def loss(params, data):
+        clean, noise = data
+        x, seen = clean + noise, []
+        for at, (first, second) in enumerate(params["down"]):
+            if at:
+                x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+            x = jax.nn.silu(convolved(jax.nn.silu(convolved(x, first)), second))
+            seen.append(x)
+        for (larger, joined), skip in zip(params["up"], seen[-2::-1]):
+            x = jax.lax.conv_transpose(x, larger["w"], (2, 2), "SAME") + larger["b"]
+            x = jax.nn.silu(convolved(jnp.concatenate([x, skip], -1), joined))
+        return ((convolved(x, params["last"]) - noise) ** 2).mean()
+
+    key = jax.random.key(10)
+    return params, loss, (jax.random.normal(key, (batch, 128, 128, 3)), jax.random.normal(key, (batch, 128, 128, 3)) * 0.1)
+
+
+def towers(batch):
+    """A search: questions and texts share an embedding, each has a tower that weighs its words, and every pair of the batch has a score."""
+    import jax
+    import jax.numpy as jnp
+
+    words, width, lengths, layers = 6000, 384, (24, 220), 3
+    keys = iter(jax.random.split(jax.random.key(11), 32))
+
+    def dense(rows, columns):
+        return jax.random.normal(next(keys), (rows, columns)) * rows**-0.5
+
+    def tower():
+        blocks = [{"wide": dense(width, 2 * width), "narrow": dense(2 * width, width)} for _ in range(layers)]
+        return {"blocks": blocks, "weigh": dense(width, 1), "out": dense(width, 128)}
+
+    params = {"words": dense(words, width), "question": tower(), "text": tower(), "scale": jnp.array(10.0)}
+
+    def summed(tokens, table, part):
+        x = table[tokens]
+        for each in part["blocks"]:
+            y = x - x.mean(-1, keepdims=True)
+            y = y * jax.lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-6)
+            x = x + jax.nn.gelu(y @ each["wide"]) @ each["narrow"]
+        weights = jax.nn.softmax((x @ part["weigh"])[..., 0])
+        out = jnp.einsum("bl,blw->bw", weights, x) @ part["out"]
+        return out * jax.lax.rsqrt((out * out).sum(-1, keepdims=True) + 1e-6)
+
+    def loss(params, data):
+        first, second = (summed(tokens, params["words"], params[name]) for tokens, name in zip(data, ("question", "text")))
+        scores = params["scale"] * first @ second.T
+        return -(jnp.diag(jax.nn.log_softmax(scores)) + jnp.diag(jax.nn.log_softmax(scores.T))).mean()
+
+    key = jax.random.key(12)
+    return params, loss, tuple(jax.random.randint(key, (batch, length), 0, words) for length in lengths)
+
+
 def adam(params, state, gradients):
     import jax
     import jax.numpy as jnp
@@ -221,14 +297,25 @@ def lion(params, state, gradients):
     return params, (jax.tree.map(lambda m, g: 0.99 * m + 0.01 * g, state[0], gradients),)
 
 
+def momentum(params, state, gradients):
+    import jax
+
+    first = jax.tree.map(lambda m, g: 0.9 * m + g, state[0], gradients)
+    return jax.tree.map(lambda p, m: p - 1e-3 * m, params, first), (first,)
+
+
+# The optimizers other than Adam; each keeps one tensor for each weight, Adam two.
+OPTIMIZERS = {"vision": lion, "denoiser": momentum}
+
+
 def train(model, batch, told):
     """An ordinary script: nothing in it knows of vramline."""
     import jax
     import jax.numpy as jnp
 
     params, loss_of, data = globals()[model](batch)
-    updated, states = (lion, 1) if model == "vision" else (adam, 2)
-    state = tuple(jax.tree.map(jnp.zeros_like, params) for _ in range(states))
+    updated = OPTIMIZERS.get(model, adam)
+    state = tuple(jax.tree.map(jnp.zeros_like, params) for _ in range(1 if model in OPTIMIZERS else 2))
 
     @jax.jit
     def train_step(params, state, data):

@@ -1,6 +1,7 @@
 """Probes and truths for `vramline plan` from a real GPU.
 
-    python tests/gpu/plan_probes.py OUT [--only torch,vramline,jax,held-out,second,third,fourth,fifth] [--cases A,B] [--workers N] [--until SECONDS]
+    python tests/gpu/plan_probes.py OUT [--only torch,vramline,jax,held-out,second,third,fourth,fifth,sixth,seventh] [--cases A,B] [--workers N]
+        [--until SECONDS]
 
 Needs PyTorch and JAX with CUDA; no network. OUT gets, each from a process of its own, because an allocator remembers:
 - `torch/CASE-BATCH.pickle.gz`: PyTorch's memory snapshot of a few steps at a small batch, from the first allocation on;
@@ -8,6 +9,8 @@ Needs PyTorch and JAX with CUDA; no network. OUT gets, each from a process of it
 - `jax/CASE-BATCH.hlo.pb`: XLA's program of a training step with its plan of memory, at small and at large batches;
 - `truths.jsonl`: for every run, small or large, recorded or not, the peaks that the framework counted and what NVML says of the process;
 - `recordings-N.tar`: all of `vram/` in few archives of at most 15 MiB. `fixtures/keep_probes.py` turns them and the truths into fixtures.
+
+Of the groups in `WITH_FURTHER` larger batch sizes are recorded too, as kind `further`: the probes that a plan asks for.
 
 The models are in plan_models; some of the held-out groups need torchvision or transformers. Several processes run at once as long
 as most of the device's memory stays free: libraries choose their workspaces by what is free.
@@ -30,7 +33,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from plan_models import CASES, HELD_OUT_GROUPS, HELD_OUT_PROBES, made_model
+from plan_models import CASES, HELD_OUT_GROUPS, HELD_OUT_PROBES, WITH_FURTHER, made_model
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = 3
@@ -246,7 +249,9 @@ def jobs(asked):
         if group:
             if group in kinds:
                 probes = HELD_OUT_PROBES.get(case, PROBES)
+                further = [times * probes[-1] for times in WITH_FURTHER.get(group, ())]
                 listed += [("vramline", case, batch, 3 + batch * per_sample) for batch in probes]
+                listed += [("further", case, batch, 3 + batch * per_sample) for batch in further]
                 listed += [("free", case, batch * probes[-1], 3 + batch * probes[-1] * per_sample) for batch in (2, 4, 8)]
             continue
         if "torch" in kinds:
@@ -267,7 +272,7 @@ def run(out, kind, case, batch):
     with tempfile.TemporaryDirectory() as folder:
         if kind == "snapshot":
             own.append(str(out / "torch" / f"{name}.pickle.gz"))
-        if kind == "vramline":
+        if kind in ("vramline", "further"):
             own = ["vramline", "run", "--no-report", "--trace", f"steps={STEPS}", "-o", f"{folder}/{name}.vram", "--", *own]
         if kind == "jax":
             environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
@@ -281,7 +286,7 @@ def run(out, kind, case, batch):
             return row | {"error": (done.stdout + done.stderr)[-1500:]}
         if kind == "jax":
             shutil.copy(f"{folder}/{name}.hlo.pb", out / "jax")
-        if kind == "vramline":
+        if kind in ("vramline", "further"):
             with tarfile.open(out / "vram" / f"{name}.tar.gz", "w:gz") as archive:
                 archive.add(f"{folder}/{name}.vram", f"{name}.vram")
         return row | json.loads(done.stdout.splitlines()[-1])
@@ -309,7 +314,7 @@ def pack(out):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--only", default="torch,vramline,jax,held-out,second,third,fourth")
+    parser.add_argument("--only", default="torch,vramline,jax,held-out,second,third,fourth,fifth,sixth,seventh")
     parser.add_argument("--cases", default="")
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--until", type=float, default=math.inf, help="begin no run after so many seconds")

@@ -20,6 +20,8 @@ import sys
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 
+from plan_models import words
+
 STEPS = 4
 BATCHES = {
     "decoder": (3, 5, 7),
@@ -46,38 +48,7 @@ DEADLINE = 110
 
 
 def decoder(torch):
-    nn, length, words, width, heads = torch.nn, 160, 3000, 320, 5
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-            self.inner, self.outer = nn.Linear(width, 3 * width), nn.Linear(width, width)
-            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1))
-
-        def forward(self, x):
-            batch, count, _ = x.shape
-            parts = self.inner(self.first(x)).view(batch, count, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
-            y = nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
-            x = x + self.outer(y.transpose(1, 2).reshape(batch, count, width))
-            return x + self.mlp(self.second(x))
-
-    class Decoder(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokens, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
-            self.blocks = nn.Sequential(*(Block() for _ in range(5)))
-            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
-
-        def forward(self, x):
-            x = self.tokens(x) + self.places(torch.arange(x.shape[1], device=x.device))
-            return self.head(self.norm(self.blocks(x))).flatten(0, 1)
-
-    def samples(batch):
-        told = torch.randint(0, words, (batch, length + 1))
-        return told[:, :-1].contiguous(), told[:, 1:].contiguous()
-
-    return Decoder(), samples
+    return words.gpt(torch, length=160, words=3000, width=320, heads=5, blocks=5)
 
 
 def convolution(torch):
@@ -216,8 +187,8 @@ def train(job, batch, fix, told):
 
 
 def record(out, job, batch):
-    words = ["vramline", "run", "--no-report", "--trace", "steps=3", "-o", str(out / f"{job}-{batch}.vram"), "--"]
-    subprocess.run([*words, sys.executable, __file__, "train", job, str(batch)], check=True, timeout=DEADLINE, capture_output=True, text=True)
+    command = ["vramline", "run", "--no-report", "--trace", "steps=3", "-o", str(out / f"{job}-{batch}.vram"), "--"]
+    subprocess.run([*command, sys.executable, __file__, "train", job, str(batch)], check=True, timeout=DEADLINE, capture_output=True, text=True)
 
 
 def measure(out, job, fix):

@@ -83,6 +83,32 @@ FIFTH = {
     "boxes-adamw": ("boxes", "adamw", False, 60),
     "clips-sgd": ("clips", "sgd", False, 160),
 }
+# A sixth group, for what was changed after the fifth one was known.
+SIXTH = {
+    "melody-adam": ("melody", "adam", False, 15),
+    "keywords-amp": ("keywords", "adamw", False, 12),
+    "maxvit-bf16": ("maxvit", "adamw", False, 90),
+    "vae-compiled": ("vae", "adam", False, 20),
+    "electra-trainer": ("electra", "adamw", False, 70),
+    "opt-adam": ("opt", "adam", False, 170),
+    "stylizer-adam": ("stylizer", "adam", False, 110),
+    "lraspp-sgd": ("lraspp", "sgd", False, 90),
+    "tables-adamw": ("tables", "adamw", False, 12),
+    "flow-adamw": ("flow", "adamw", False, 70),
+}
+# A seventh group, for what was changed after the sixth one was known.
+SEVENTH = {
+    "accents-adam": ("accents", "adam", False, 20),
+    "sensors-amp": ("sensors", "adamw", False, 20),
+    "inception-amp": ("inception", "sgd", False, 60),
+    "wideresnet-sgd": ("wideresnet", "sgd", False, 150),
+    "squeezenet-adam": ("squeezenet", "adam", False, 60),
+    "masked-compiled": ("masked", "adamw", False, 40),
+    "roberta-trainer": ("roberta", "adamw", False, 90),
+    "experts-bf16": ("experts", "adamw", False, 110),
+    "depths-adamw": ("depths", "adamw", False, 60),
+    "rays-adam": ("rays", "adam", False, 60),
+}
 HELD_OUT_PROBES = {
     "lstm-adam": (3, 6, 12),
     "gru-adamw": (5, 10, 15),
@@ -99,8 +125,19 @@ HELD_OUT_PROBES = {
     "lines-sgd": (4, 6, 10),
     "clicks-adam": (96, 160, 256),
     "series-adamw": (5, 9, 15),
+    "melody-adam": (6, 10, 16),
+    "keywords-amp": (5, 9, 15),
+    "vae-compiled": (6, 12, 20),
+    "tables-adamw": (7, 13, 21),
+    "accents-adam": (6, 10, 16),
+    "sensors-amp": (5, 9, 14),
+    "squeezenet-adam": (4, 6, 10),
+    "masked-compiled": (5, 9, 14),
+    "rays-adam": (3, 5, 9),
 }
-HELD_OUT_GROUPS = {"held-out": HELD_OUT, "second": SECOND, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH}
+HELD_OUT_GROUPS = {"held-out": HELD_OUT, "second": SECOND, "third": THIRD, "fourth": FOURTH, "fifth": FIFTH, "sixth": SIXTH, "seventh": SEVENTH}
+# Groups whose further probes are recorded too: those that a plan asks for, at these multiples of the largest probe.
+WITH_FURTHER = {"seventh": (2, 4)}
 for group in HELD_OUT_GROUPS.values():
     CASES |= group
 

@@ -224,3 +224,27 @@ def clips(torch):
 
     made = torchvision.models.video.mc3_18(weights=None)
     return made, lambda batch: (torch.randn(batch, 3, 8, 96, 96), torch.randint(0, 400, (batch,)))
+
+
+def maxvit(torch):
+    """MaxViT: attention in windows and over a grid, between convolutions."""
+    import torchvision
+
+    sizes = {"stem_channels": 48, "block_channels": [48, 96, 192], "block_layers": [1, 2, 2], "head_dim": 24}
+    model = torchvision.models.MaxVit((112, 112), partition_size=7, stochastic_depth_prob=0.1, num_classes=100, **sizes)
+    return model, lambda batch: (torch.randn(batch, 3, 112, 112), torch.randint(0, 100, (batch,)))
+
+
+def inception(torch):
+    import torchvision
+
+    model = torchvision.models.inception_v3(weights=None, aux_logits=False, init_weights=False)
+    return model, lambda batch: (torch.randn(batch, 3, 160, 160), torch.randint(0, 1000, (batch,)))
+
+
+def wideresnet(torch):
+    return of_torchvision("wide_resnet50_2")
+
+
+def squeezenet(torch):
+    return of_torchvision("squeezenet1_1")

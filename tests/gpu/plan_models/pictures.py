@@ -467,3 +467,186 @@ def boxes(torch):
         return torch.randn(batch, 3, side, side), torch.cat([torch.randint(0, kinds + 1, (batch, queries, 1)), torch.rand(batch, queries, 4)], 2)
 
     return Model(), labelled
+
+
+def stylizer(torch):
+    """Paints images in a style: residual blocks with a norm for each image, between shrinking and growing."""
+    nn, width, side = torch.nn, 32, 128
+
+    def layer(inputs, outputs, size, stride=1):
+        return [nn.ReflectionPad2d(size // 2), nn.Conv2d(inputs, outputs, size, stride), nn.InstanceNorm2d(outputs, affine=True)]
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(*layer(4 * width, 4 * width, 3), nn.ReLU(), *layer(4 * width, 4 * width, 3))
+
+        def forward(self, x):
+            return x + self.body(x)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            shrink = [*layer(3, width, 9), nn.ReLU(), *layer(width, 2 * width, 3, 2), nn.ReLU(), *layer(2 * width, 4 * width, 3, 2), nn.ReLU()]
+            grow = []
+            for inputs in (4 * width, 2 * width):
+                grow += [nn.Upsample(scale_factor=2), *layer(inputs, inputs // 2, 3), nn.ReLU()]
+            self.body = nn.Sequential(*shrink, *(Block() for _ in range(5)), *grow, nn.ReflectionPad2d(4), nn.Conv2d(width, 3, 9))
+
+        def forward(self, x):
+            return torch.tanh(self.body(x))
+
+        def loss(self, told, y):
+            rough = (told.diff(dim=2).square().mean() + told.diff(dim=3).square().mean()) / 100
+            return nn.functional.mse_loss(told, y) + rough
+
+    return Model(), lambda batch: (torch.randn(batch, 3, side, side), torch.randn(batch, 3, side, side))
+
+
+def lraspp(torch):
+    """Labels the pixels of images: MobileNet with a small head."""
+    import torchvision
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torchvision.models.segmentation.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=12)
+
+        def forward(self, x):
+            return self.inner(x)["out"]
+
+    return Model(), lambda batch: (torch.randn(batch, 3, 224, 224), torch.randint(0, 12, (batch, 224, 224)))
+
+
+def vae(torch):
+    """Makes faces from few numbers: convolutions down to a mean and a spread, and up again."""
+    nn, width, code, side = torch.nn, 48, 128, 64
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            widths, shrink, grow = [3, width, 2 * width, 4 * width, 8 * width], [], []
+            for inputs, outputs in itertools.pairwise(widths):
+                shrink += [nn.Conv2d(inputs, outputs, 3, 2, 1), nn.BatchNorm2d(outputs), nn.LeakyReLU(0.2)]
+            for inputs, outputs in itertools.pairwise(reversed([2 * width, *widths[1:]])):
+                grow += [nn.ConvTranspose2d(inputs, outputs, 3, 2, 1, 1), nn.BatchNorm2d(outputs), nn.LeakyReLU(0.2)]
+            self.encoder, self.told = nn.Sequential(*shrink, nn.Flatten()), nn.Linear(8 * width * 16, 2 * code)
+            self.first, self.decoder = nn.Linear(code, 8 * width * 16), nn.Sequential(*grow, nn.Conv2d(2 * width, 3, 3, padding=1))
+
+        def forward(self, x):
+            mean, spread = self.told(self.encoder(x)).chunk(2, 1)
+            z = mean + torch.randn_like(mean) * (spread / 2).exp()
+            return self.decoder(self.first(z).unflatten(1, (8 * width, 4, 4))), mean, spread
+
+        def loss(self, told, y):
+            image, mean, spread = told
+            return nn.functional.mse_loss(image, y) - 1e-3 * (1 + spread - mean.square() - spread.exp()).mean()
+
+    def same(batch):
+        image = torch.randn(batch, 3, side, side)
+        return image, image
+
+    return Model(), same
+
+
+def flow(torch):
+    """Finds how pixels move between two images: RAFT, which mends its answer again and again with convolutional GRUs."""
+    import torchvision
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torchvision.models.optical_flow.raft_small(weights=None)
+
+        def forward(self, first, second):
+            return self.inner(first, second, num_flow_updates=6)
+
+        def loss(self, told, y):
+            return sum(0.8 ** (len(told) - number) * (each - y).abs().mean() for number, each in enumerate(told))
+
+    return Model(), lambda batch: (torch.randn(batch, 3, 128, 160), torch.randn(batch, 3, 128, 160), torch.randn(batch, 2, 128, 160))
+
+
+def masked(torch):
+    """Paints the hidden patches of images: a transformer over the patches that are shown, and a smaller one over all of them."""
+    nn, wide, narrow, side, patch = torch.nn, 384, 192, 96, 8
+    count = (side // patch) ** 2
+    shown = count // 4
+
+    def body(width, heads, layers):
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True)
+        return nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.between, self.last = nn.Linear(3 * patch * patch, wide), nn.Linear(wide, narrow), nn.Linear(narrow, 3 * patch * patch)
+            self.wide, self.narrow = body(wide, 6, 6), body(narrow, 6, 3)
+            self.places, self.hidden = nn.Parameter(0.02 * torch.randn(count, narrow)), nn.Parameter(torch.zeros(narrow))
+            self.loss = nn.MSELoss()
+
+        def forward(self, x):
+            seen = self.between(self.wide(self.first(x[:, :shown])))
+            hidden = self.hidden.expand(len(x), count - shown, narrow)
+            return self.last(self.narrow(torch.cat([seen, hidden], 1) + self.places))
+
+    def patches(batch):
+        found = torch.randn(batch, count, 3 * patch * patch)
+        return found, found
+
+    return Model(), patches
+
+
+def depths(torch):
+    """Tells how far pixels are: a ResNet-18 down, and convolutions up that join each size again."""
+    import torchvision
+
+    nn, widths = torch.nn, (64, 64, 128, 256, 512)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            inner = torchvision.models.resnet18(weights=None)
+            first = nn.Sequential(inner.conv1, inner.bn1, inner.relu)
+            self.down = nn.ModuleList([first, nn.Sequential(inner.maxpool, inner.layer1), inner.layer2, inner.layer3, inner.layer4])
+            self.up = nn.ModuleList(
+                nn.Sequential(nn.Conv2d(small + large, large, 3, padding=1), nn.BatchNorm2d(large), nn.ELU())
+                for large, small in itertools.pairwise(widths)
+            )
+            self.last, self.loss = nn.Conv2d(64, 1, 3, padding=1), nn.L1Loss()
+
+        def forward(self, x):
+            seen = []
+            for part in self.down:
+                x = part(x)
+                seen.append(x)
+            for part, skip in zip(reversed(self.up), seen[-2::-1]):
+                x = part(torch.cat([nn.functional.interpolate(x, skip.shape[2:]), skip], 1))
+            return nn.functional.interpolate(self.last(x), scale_factor=2, mode="bilinear")
+
+    return Model(), lambda batch: (torch.randn(batch, 3, 128, 160), torch.rand(batch, 1, 128, 160))
+
+
+def rays(torch):
+    """Learns a scene: for rays through it a network says colour and density of points, which are summed up along each ray."""
+    nn, many, points, width = torch.nn, 96, 48, 192
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            inputs = 3 * 2 * 8
+            self.first = nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+            self.second = nn.Sequential(nn.Linear(width + inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4))
+            self.loss = nn.MSELoss()
+
+        def forward(self, begin, along):
+            far = torch.linspace(0.1, 4, points, device=begin.device)
+            at = begin[..., None, :] + along[..., None, :] * far[:, None]
+            angles = at[..., None] * 2.0 ** torch.arange(8, device=begin.device)
+            told = torch.cat([angles.sin(), angles.cos()], -1).flatten(-2)
+            colour, density = self.second(torch.cat([self.first(told), told], -1)).split((3, 1), -1)
+            opaque = 1 - (-nn.functional.softplus(density) * (far[1] - far[0])).exp()
+            left = torch.cumprod(1 - opaque + 1e-6, 2)
+            return (colour.sigmoid() * opaque * left).sum(2)
+
+    return Model(), lambda batch: (torch.randn(batch, many, 3), torch.randn(batch, many, 3), torch.rand(batch, many, 3))

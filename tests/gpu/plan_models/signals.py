@@ -202,3 +202,56 @@ def series(torch):
     layers = [Block(width if number else sensors, 2**number) for number in range(6)]
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(width, kinds))
     return model, lambda batch: (torch.randn(batch, sensors, length), torch.randint(0, kinds, (batch,)))
+
+
+def keywords(torch):
+    """Hears keywords: convolutions along the sound, a bidirectional LSTM, and the largest of each feature."""
+    nn, width, length, kinds = torch.nn, 224, 8000, 35
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            layers = []
+            for (inputs, outputs), (size, stride) in zip(itertools.pairwise((1, 64, 128, width)), ((80, 8), (5, 4), (5, 2))):
+                layers += [nn.Conv1d(inputs, outputs, size, stride, size // 2, bias=False), nn.BatchNorm1d(outputs), nn.SiLU()]
+            self.seen = nn.Sequential(*layers)
+            self.body, self.head = nn.LSTM(width, width, 2, batch_first=True, bidirectional=True), nn.Linear(2 * width, kinds)
+
+        def forward(self, x):
+            return self.head(self.body(self.seen(x).transpose(1, 2))[0].amax(1))
+
+    return Model(), lambda batch: (torch.randn(batch, 1, length), torch.randint(0, kinds, (batch,)))
+
+
+def accents(torch):
+    """Tells accents apart: a bidirectional GRU of three layers over a spectrogram, and attention that weighs its moments."""
+    nn, bands, length, width, kinds = torch.nn, 64, 260, 288, 24
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.body = nn.LayerNorm(bands), nn.GRU(bands, width, 3, batch_first=True, bidirectional=True, dropout=0.2)
+            self.weigh, self.head = nn.Sequential(nn.Linear(2 * width, 128), nn.Tanh(), nn.Linear(128, 1)), nn.Linear(2 * width, kinds)
+
+        def forward(self, x):
+            y = self.body(self.norm(x))[0]
+            return self.head((self.weigh(y).softmax(1) * y).sum(1))
+
+    return Model(), lambda batch: (torch.randn(batch, length, bands), torch.randint(0, kinds, (batch,)))
+
+
+def sensors(torch):
+    """Finds faults of machines: an LSTM of two layers that projects its state, and a head that is told each moment."""
+    nn, channels, length, width, kinds = torch.nn, 36, 420, 320, 11
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Sequential(nn.Linear(channels, 128), nn.GELU(), nn.LayerNorm(128))
+            self.body = nn.LSTM(128, width, 2, batch_first=True, proj_size=160)
+            self.head = nn.Sequential(nn.Linear(160, 128), nn.GELU(), nn.Linear(128, kinds))
+
+        def forward(self, x):
+            return self.head(self.body(self.first(x))[0]).flatten(0, 1)
+
+    return Model(), lambda batch: (torch.randn(batch, length, channels), torch.randint(0, kinds, (batch * length,)))

@@ -52,3 +52,27 @@ def distilbert(torch):
         return {"input_ids": torch.randint(5, 9000, (224,)), "labels": torch.randint(0, 17, (224,))}
 
     return DistilBertForTokenClassification(config), row
+
+
+def electra(torch):
+    """Finds the words of a text that were replaced."""
+    from transformers import ElectraConfig, ElectraForPreTraining
+
+    sizes = {"embedding_size": 128, "hidden_size": 384, "num_hidden_layers": 7, "num_attention_heads": 6, "intermediate_size": 1536}
+
+    def row(_):
+        return {"input_ids": torch.randint(5, 10000, (208,)), "labels": torch.randint(0, 2, (208,))}
+
+    return ElectraForPreTraining(ElectraConfig(vocab_size=10000, **sizes)), row
+
+
+def roberta(torch):
+    """Guesses the hidden words of a text."""
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    sizes = {"hidden_size": 320, "num_hidden_layers": 6, "num_attention_heads": 5, "intermediate_size": 1280, "max_position_embeddings": 260}
+
+    def row(_):
+        return {"input_ids": torch.randint(5, 8000, (184,)), "labels": torch.randint(5, 8000, (184,))}
+
+    return RobertaForMaskedLM(RobertaConfig(vocab_size=8000, **sizes)), row

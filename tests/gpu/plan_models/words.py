@@ -3,8 +3,8 @@
 import itertools
 
 
-def gpt(torch):
-    nn, length, words, width, heads = torch.nn, 384, 16000, 512, 8
+def gpt(torch, length=384, words=16000, width=512, heads=8, blocks=8):
+    nn = torch.nn
 
     class Block(nn.Module):
         def __init__(self):
@@ -24,7 +24,7 @@ def gpt(torch):
         def __init__(self):
             super().__init__()
             self.tokens, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
-            self.blocks = nn.Sequential(*(Block() for _ in range(8)))
+            self.blocks = nn.Sequential(*(Block() for _ in range(blocks)))
             self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
 
         def forward(self, x):
@@ -325,3 +325,108 @@ def lines(torch):
             return nn.functional.ctc_loss(told, y, *lengths, zero_infinity=True)
 
     return Model(), lambda batch: (torch.randn(batch, 1, high, wide), torch.randint(1, signs, (batch, length)))
+
+
+def opt(torch):
+    """A language model of Hugging Face."""
+    from transformers import OPTConfig, OPTForCausalLM
+
+    sizes = {"hidden_size": 448, "num_hidden_layers": 7, "num_attention_heads": 7, "ffn_dim": 1792, "word_embed_proj_dim": 448}
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = OPTForCausalLM(OPTConfig(vocab_size=11000, max_position_embeddings=512, **sizes))
+
+        def forward(self, x):
+            return self.inner(input_ids=x, use_cache=False).logits.flatten(0, 1)
+
+    def text(batch):
+        told = torch.randint(3, 11000, (batch, 289))
+        return told[:, :-1].contiguous(), told[:, 1:].flatten()
+
+    return Model(), text
+
+
+def melody(torch):
+    """Continues melodies: plain recurrent layers over pitch and length of each note."""
+    nn, pitches, lengths, width, notes = torch.nn, 128, 48, 448, 200
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pitches, self.lengths = nn.Embedding(pitches, 192), nn.Embedding(lengths, 64)
+            self.body = nn.RNN(256, width, 3, batch_first=True, dropout=0.15)
+            self.norm, self.pitch, self.long = nn.LayerNorm(width), nn.Linear(width, pitches), nn.Linear(width, lengths)
+
+        def forward(self, pitch, long):
+            y = self.norm(self.body(torch.cat([self.pitches(pitch), self.lengths(long)], -1))[0]).flatten(0, 1)
+            return self.pitch(y), self.long(y)
+
+        def loss(self, told, y):
+            return sum(nn.functional.cross_entropy(each, wanted) for each, wanted in zip(told, y.unbind(1)))
+
+    def song(batch):
+        pitch, long = torch.randint(0, pitches, (batch, notes + 1)), torch.randint(0, lengths, (batch, notes + 1))
+        return pitch[:, :-1].contiguous(), long[:, :-1].contiguous(), torch.stack([pitch[:, 1:].flatten(), long[:, 1:].flatten()], 1)
+
+    return Model(), song
+
+
+def tables(torch):
+    """Classifies rows of tables: a word for each column, numbers too, and a transformer over the columns."""
+    nn, columns, numbers, rows, width, kinds = torch.nn, 40, 24, 300, 192, 9
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.slopes = nn.Embedding(columns * rows, width), nn.Parameter(0.02 * torch.randn(2, numbers, width))
+            self.first = nn.Parameter(torch.zeros(1, 1, width))
+            layer = nn.TransformerEncoderLayer(width, 6, 2 * width, 0.1, "gelu", batch_first=True, norm_first=True)
+            self.body, self.head = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), nn.Linear(width, kinds)
+
+        def forward(self, chosen, x):
+            chosen = self.words(chosen + rows * torch.arange(columns, device=x.device))
+            x = x[..., None] * self.slopes[0] + self.slopes[1]
+            return self.head(self.body(torch.cat([self.first.expand(len(x), 1, width), chosen, x], 1))[:, 0])
+
+    return Model(), lambda batch: (torch.randint(0, rows, (batch, columns)), torch.randn(batch, numbers), torch.randint(0, kinds, (batch,)))
+
+
+def experts(torch):
+    """A language model whose blocks have four networks each; a gate weighs what they say of each word."""
+    nn, words, width, heads, length, count = torch.nn, 9000, 320, 5, 224, 4
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.RMSNorm(width), nn.RMSNorm(width)
+            self.inner, self.outer, self.gate = nn.Linear(width, 3 * width, False), nn.Linear(width, width, False), nn.Linear(width, count, False)
+            self.wide = nn.Parameter(width**-0.5 * torch.randn(count, width, 2 * width))
+            self.narrow = nn.Parameter((2 * width) ** -0.5 * torch.randn(count, 2 * width, width))
+
+        def forward(self, x):
+            q, k, v = self.inner(self.first(x)).view(len(x), length, 3, heads, width // heads).permute(2, 0, 3, 1, 4).unbind(0)
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape)
+            x = x + self.outer(y)
+            y = self.second(x)
+            told = torch.einsum("blew,ewo->bleo", nn.functional.silu(torch.einsum("blw,ewi->blei", y, self.wide)), self.narrow)
+            return x + (self.gate(y).softmax(-1)[..., None] * told).sum(2)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.norm, self.last = nn.Embedding(words, width), nn.RMSNorm(width), nn.Linear(width, words, False)
+            self.blocks = nn.ModuleList(Block() for _ in range(5))
+
+        def forward(self, x):
+            x = self.words(x)
+            for block in self.blocks:
+                x = block(x)
+            return self.last(self.norm(x)).flatten(0, 1)
+
+    def text(batch):
+        told = torch.randint(0, words, (batch, length + 1))
+        return told[:, :-1].contiguous(), told[:, 1:].flatten()
+
+    return Model(), text
