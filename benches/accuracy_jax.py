@@ -1,10 +1,10 @@
 """Writes the page about plans for JAX from what `tests/gpu/jax_plan.py` recorded on a GPU.
 
-python benches/accuracy_jax.py --vramline BINARY [--first FOLDER] [--second FOLDER] [--before BINARY] [--write docs/proof/accuracy-jax.md]
+python benches/accuracy_jax.py --vramline BINARY [--first FOLDER] [--second FOLDER] [--third FOLDER] [--before BINARY] [--write docs/proof/accuracy-jax.md]
 
-A FOLDER is the `probes-*.tar.gz` of a group, unpacked: the probes, what the compiler made for the target, and the truths. That of the second
-group is fixtures/jax-plan-2, made neutral by `fixtures/neutral_recording.py`. The probes and the truths are of the GPU; the predictions are
-computed here, without one. The section of a group whose folder is not there stays as it is in the page. `--before` plans the first group with
+A FOLDER is the `probes-*.tar.gz` of a group, unpacked: the probes, what the compiler made for the target, and the truths; that of the third
+group is by default fixtures/jax-plan-3. The probes and the truths are of the GPU; the predictions are computed here, without one. The
+section of a group without a folder stays as it is in the page. `--before` plans the first group with
 an older binary, too, to say what a change did.
 """
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/proof/accuracy-jax.md"
 MIB = 1 << 20
 BATCHES = (3, 5, 7)
-TARGETS = {"decoder": 40, "residual": 48, "vision": 44, "recurrent": 50}
+TARGETS = {"decoder": 40, "residual": 48, "vision": 44, "recurrent": 50, "denoiser": 52, "towers": 46}
 MODES = ("preallocated", "growing")
 # As many steps as the runs have that the predictions are compared with.
 STEPS = 4
@@ -34,6 +34,10 @@ Of two models with one real run per row, the table says that the rule explains t
         """Two models that were listed before anything of them ran: a vision transformer and a gated recurrent net. The recurrent net has no rows:
 its probes failed in JAX's profiler ([why](../how-to/jax.md#if-the-job-fails-with-cuda_error_launch_failed)). The range of the growing
 pool began at 1,534 MiB and missed the truth, before it was widened downwards, too.""",
+    ),
+    "Third group": (
+        ("denoiser", "towers"),
+        "Two models that were listed before anything of them ran: a convolutional net with skips, and a search of two towers.",
     ),
 }
 
@@ -128,15 +132,16 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--vramline", required=True)
     parser.add_argument("--first", type=Path)
-    parser.add_argument("--second", type=Path, default=ROOT / "fixtures/jax-plan-2")
+    parser.add_argument("--second", type=Path)
+    parser.add_argument("--third", type=Path, default=ROOT / "fixtures/jax-plan-3")
     parser.add_argument("--before")
     parser.add_argument("--write", type=Path)
     asked = parser.parse_args()
-    sections = [kept("First group"), kept("Second group")]
-    if asked.first:
-        sections[0] = section("First group", asked.first, asked.vramline, asked.before)
-    if asked.second.exists():
-        sections[1] = section("Second group", asked.second, asked.vramline, None)
+    folders = dict(zip(GROUPS, (asked.first, asked.second, asked.third)))
+    sections = []
+    for title, folder in folders.items():
+        before = asked.before if title == "First group" else None
+        sections.append(section(title, folder, asked.vramline, before) if folder and folder.exists() else kept(title))
     text = page(filter(None, sections))
     print(text)
     if asked.write:

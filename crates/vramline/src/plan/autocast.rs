@@ -177,7 +177,7 @@ impl<'a, 'c> Passes<'a, 'c> {
         let results = results(call);
         let mut is_sum = false;
         let (given, width) = match call.op {
-            Op::Lower => {
+            Op::Lower | Op::Convolution => {
                 let given = self.given_to_product(call);
                 self.uses(given, call, Half, true);
                 (given, Half)
@@ -400,7 +400,7 @@ impl<'a, 'c> Passes<'a, 'c> {
     /// Weights of products: a copy for the forward pass, kept until the product is visited, and gradients that are cast.
     fn weights(&self, casts: &mut Casts) {
         let mut done: FxHashSet<u32> = FxHashSet::default();
-        for call in self.cycle.calls.iter().filter(|call| call.op == Op::Lower) {
+        for call in self.cycle.calls.iter().filter(|call| call.op.is_product()) {
             let Some((module, visit)) = call.module.zip(call.visit.as_ref()) else { continue };
             if !done.insert(module) {
                 continue;
@@ -442,7 +442,7 @@ impl<'a, 'c> Passes<'a, 'c> {
         let is_all = |wanted: &dyn Fn(Op) -> bool| !calls.is_empty() && ops.clone().all(wanted);
         let given = calls.iter().filter_map(|&number| *self.given.get(number)?).next_back();
         let given = given.and_then(|given| self.tensors.get(given));
-        if is_all(&|op| op == Op::Lower) && given.is_some_and(|given| given.asked.key() == asked.key()) {
+        if is_all(&Op::is_product) && given.is_some_and(|given| given.asked.key() == asked.key()) {
             return Some(if given?.width == Half { Becomes::Half } else { Becomes::Widened });
         }
         if is_all(&|op| matches!(op, Op::Wider | Op::WiderBriefly)) {
@@ -505,7 +505,7 @@ fn results<'a>(call: &Called<'a>) -> Vec<Asked<'a>> {
         return grown().take(1).copied().collect();
     }
     // A product may copy what it is given, too.
-    if call.op == Op::Lower {
+    if call.op.is_product() {
         return grown().copied().collect();
     }
     let largest = grown().map(|asked| asked.bytes).max();

@@ -19,6 +19,8 @@ struct Margins {
 const LEAST: Margins = Margins { peak: 0.0035, pool: 0.0375 };
 /// The same if it is: what small batches show exactly may still change at large ones.
 const LEAST_OF_EXACT: Margins = Margins { peak: 0.0005, pool: 0.005 };
+/// Where more than this share of the peak is scratch, an exact prediction of the largest probe may be chance.
+const LITTLE_SCRATCH: f64 = 0.01;
 /// If a library chooses another algorithm, scratch at the peak may be smaller by this share (copies of one tensor instead of two) and larger by
 /// that one (the scratch of a layer that no longer changes its algorithm before twice the batch).
 const SCRATCH_LESS: f64 = 0.5;
@@ -113,11 +115,11 @@ impl Plan {
         if self.is_probed(batch) {
             return;
         }
-        let is_exact = self.check.is_some_and(Check::is_exact);
+        let scratch = prediction.scratch_share();
+        let is_exact = scratch <= LITTLE_SCRATCH && self.check.is_some_and(Check::is_exact);
         let least = if is_exact { LEAST_OF_EXACT } else { LEAST };
         let missed = self.check.map_or(Margins { peak: 0.0, pool: 0.0 }, |check| check.plan);
         let times = 1.0 + self.doublings(batch);
-        let scratch = prediction.scratch_share();
         let peak = missed.peak.max(times * least.peak);
         let pool = missed.pool.max(times * least.pool);
         // Scratch that is larger finds no cached block as large, so it adds to what the pool takes otherwise.

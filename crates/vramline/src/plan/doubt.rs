@@ -8,6 +8,7 @@ use super::probe::{Key, Probe};
 use super::size::{Basis, Size};
 use super::{Form, Plan, SizedKernel};
 use crate::replay::NotReplayed;
+use crate::trace::Pass;
 use crate::units::Bytes;
 
 /// Why probes make no plan.
@@ -130,6 +131,8 @@ pub enum Doubt {
     FewSteps(u64),
     /// A probe has no optimizer state before its last step, though others have.
     SkippedUpdates(u64),
+    /// A gradient scaler is at work, and no probe shows an update.
+    NoUpdates,
     /// Only two batches were probed.
     TwoBatches,
     /// A large request without a name that does not grow linearly: a program compiled by XLA.
@@ -186,6 +189,7 @@ impl Doubt {
             | Doubt::NotCompiled(_)
             | Doubt::Far(_)
             | Doubt::TooLarge(_)
+            | Doubt::NoUpdates
             | Doubt::OncePerSample { .. } => true,
             Doubt::NotReproduced(_)
             | Doubt::FewSteps(_)
@@ -211,6 +215,7 @@ impl Doubt {
             Doubt::NotReproduced(_) => "not-reproduced",
             Doubt::FewSteps(_) => "few-steps",
             Doubt::SkippedUpdates(_) => "skipped-updates",
+            Doubt::NoUpdates => "no-updates",
             Doubt::TwoBatches => "two-batches",
             Doubt::Compiled(_) => "compiled",
             Doubt::NotCompiled(_) => "not-compiled",
@@ -263,6 +268,9 @@ impl Doubt {
             Doubt::SkippedUpdates(batch) => format!(
                 "the probe with batch size {batch} has no optimizer state before its last step: the plan takes only sizes of tensors from it, and the order of requests from another probe"
             ),
+            Doubt::NoUpdates => {
+                "a gradient scaler is at work, and in no probe did the optimizer request memory: if the scaler skipped all updates, the plan lacks the optimizer's state".to_owned()
+            }
             Doubt::TwoBatches => {
                 "with only two batch sizes the plan cannot check whether memory grows linearly".to_owned()
             }
@@ -325,7 +333,7 @@ impl Doubt {
             Doubt::EndedEarly(_) => "record a probe that fits: with a smaller batch size or a higher limit",
             Doubt::NotReproduced(_) => "`vramline replay` shows where it differs",
             Doubt::FewSteps(_) => "train five steps in the probe: --trace steps=5",
-            Doubt::SkippedUpdates(_) => {
+            Doubt::SkippedUpdates(_) | Doubt::NoUpdates => {
                 "a gradient scaler skips updates at first: train more steps in the probes (--trace steps=8), or start the scaler lower: GradScaler(init_scale=2**10)"
             }
             Doubt::TwoBatches => "add a third probe",
@@ -454,6 +462,11 @@ impl Plan {
             other: apart.of.1,
             share: apart.kept,
         }));
+        let updates = |probe: &Probe| probe.asks.iter().any(|ask| ask.pass == Some(Pass::Update));
+        let is_scaled = |probe: &Probe| probe.has_scaler == Some(true);
+        if self.probes.iter().any(is_scaled) && !self.probes.iter().any(updates) {
+            doubts.push(Doubt::NoUpdates);
+        }
         let mut batches = Vec::new();
         for probe in &self.probes {
             let is_new = !batches.contains(&probe.batch);

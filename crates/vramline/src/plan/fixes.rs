@@ -87,20 +87,6 @@ impl Fix {
         }
     }
 
-    /// Whether `vramline verify` can apply it without a change to the code.
-    #[must_use]
-    pub fn is_from_outside(self) -> bool {
-        !matches!(
-            self,
-            Fix::PlainOptimizer
-                | Fix::Recompute
-                | Fix::StepInBackward
-                | Fix::OneByOne
-                | Fix::SetToNone
-                | Fix::DataOnHost
-        )
-    }
-
     /// What it does, and what it costs.
     #[must_use]
     pub fn text(self) -> String {
@@ -201,6 +187,24 @@ pub struct Fixed {
 }
 
 impl Plan {
+    /// Whether `vramline verify` can apply a fix to this program without a change to its code.
+    #[must_use]
+    pub fn is_from_outside(&self, fix: Fix) -> bool {
+        match fix {
+            Fix::OneThread | Fix::ScratchLimit | Fix::Expandable | Fix::AsyncAllocator => true,
+            // Vramline changes defaults of Keras.
+            Fix::Accumulate { .. } | Fix::MixedPrecision | Fix::Compile => {
+                self.probes.iter().any(|probe| probe.has_keras)
+            }
+            Fix::PlainOptimizer
+            | Fix::Recompute
+            | Fix::StepInBackward
+            | Fix::OneByOne
+            | Fix::SetToNone
+            | Fix::DataOnHost => false,
+        }
+    }
+
     /// The fixes for a batch size: those that save most first, those that have to be measured last. `fitting` is a smaller batch
     /// size that fits, if gradient accumulation is wanted.
     #[must_use]

@@ -12,6 +12,7 @@ mod casts;
 mod chance;
 mod check;
 mod compiled;
+mod copies;
 mod doubt;
 mod draws;
 mod edit;
@@ -33,6 +34,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use by_sequence::Likeness;
 use check::Check;
+use copies::Copied;
 use splits::Split;
 
 use crate::allocator::Placement;
@@ -69,6 +71,8 @@ pub struct Plan {
     sizes: Vec<Vec<Size>>,
     /// Reductions that a probe does not split, by probe.
     splits: Vec<Vec<Split>>,
+    /// Convolutions that may copy their tensors, by probe.
+    copied: Vec<Vec<Copied>>,
     /// Whether the program asks in the same order every time.
     is_ordered: bool,
     /// What each two probes of such a program have in common.
@@ -106,12 +110,13 @@ impl Plan {
         let (sizes, alike) =
             if is_ordered { by_sequence::sizes(&probes) } else { (by_key::sizes(&probes), Vec::new()) };
         doubt::check(&probes, &sizes, is_ordered, &alike)?;
-        let ordered = probes.iter().zip(&sizes).filter(|_| is_ordered);
-        let splits = ordered.map(|(probe, sizes)| splits::of(probe, sizes)).collect();
+        let ordered = || probes.iter().zip(&sizes).filter(|_| is_ordered);
+        let splits = ordered().map(|(probe, sizes)| splits::of(probe, sizes)).collect();
+        let copied = ordered().map(|(probe, sizes)| copies::of(probe, sizes)).collect();
         let (compiled, places) = (Vec::new(), Vec::new());
         let kernels = SizedKernel::among(keys.names());
         let mut plan =
-            Plan { probes, sizes, splits, is_ordered, alike, compiled, places, kernels, check: None };
+            Plan { probes, sizes, splits, copied, is_ordered, alike, compiled, places, kernels, check: None };
         // Traces hold the programs that ran in them.
         plan.add_compiled(sources.iter().filter_map(Compiled::of_probe).collect());
         Ok(plan)

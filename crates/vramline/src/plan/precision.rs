@@ -42,7 +42,7 @@ fn is_mixed(cycle: &Cycle<'_>) -> bool {
     if of_loss.clone().any(|asked| asked.ask.bytes == HALF_SCALAR) {
         return true;
     }
-    let products = || cycle.calls.iter().filter(|call| call.op == Op::Lower && call.visit.is_some());
+    let products = || cycle.calls.iter().filter(|call| call.op.is_product() && call.visit.is_some());
     let has_copy = |call: &&Called<'_>| {
         let weights: Vec<u64> = cycle.weights(call).map(|asked| asked.bytes).collect();
         call.asks.iter().any(|asked| asked.is_constant && weights.contains(&asked.bytes.saturating_mul(2)))

@@ -97,6 +97,7 @@ impl Plan {
         let mut prediction = self.predict_orders(batch, steps)?;
         if self.is_ordered {
             self.set_margins(&mut prediction);
+            self.widen_by_copies(&mut prediction);
         } else {
             (prediction.low, prediction.high) = widened(prediction.low, prediction.high);
             self.widen_by_kernels(&mut prediction);
@@ -303,7 +304,11 @@ fn middle_pool(taken: &[((usize, Placement), Irregular, Bytes)]) -> Option<[Byte
 fn widened(low: Bytes, high: Bytes) -> (Bytes, Bytes) {
     /// In thousandths, on each side: the orders of a few probes are not all there are.
     const MARGIN_PER_MILLE: u64 = 15;
-    (Bytes(low.0 - low.0 / 1000 * MARGIN_PER_MILLE), Bytes(high.0 + high.0 / 1000 * MARGIN_PER_MILLE))
+    /// Or this part of what these orders differ by, if it is more.
+    const SPREAD_DIVISOR: u64 = 4;
+    let of_spread = high.saturating_sub(low).0 / SPREAD_DIVISOR;
+    let margin = |of: Bytes| (of.0 / 1000 * MARGIN_PER_MILLE).max(of_spread);
+    (Bytes(low.0.saturating_sub(margin(low))), Bytes(high.0.saturating_add(margin(high))))
 }
 
 /// What a pool takes from the driver: never more than it may. One that reserves its memory at once takes all of it, whatever the batch; one

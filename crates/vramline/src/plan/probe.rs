@@ -8,7 +8,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use super::torch_call::{Call, Calls, Modules};
-use crate::event::{Dtype, Framework, Region};
+use crate::event::{Dtype, Framework, How, Region};
 use crate::names::Name;
 use crate::replay::{self, NotReplayed, PoolRun};
 use crate::snapshot::Role;
@@ -243,12 +243,16 @@ pub struct Probe {
     /// How long its later training steps take, in the middle.
     pub(super) step_time: Option<Span>,
     pub(super) framework: Option<Framework>,
+    /// Whether the program uses Keras, as far as is known: with TensorFlow it is taken for granted.
+    pub(super) has_keras: bool,
     /// Whether its pool is of a device, not of the host.
     pub(super) is_on_device: bool,
     /// Whether memory ran out before the program was done.
     pub(super) ended_early: bool,
     /// The threads that its device runs at once, where that is known.
     pub(super) threads: Option<u64>,
+    /// Whether a gradient scaler of PyTorch is at work, as half precision needs and bfloat16 does not; `None` without stacks.
+    pub(super) has_scaler: Option<bool>,
     /// Whether other probes have optimizer state before their last step and it has none: a gradient scaler skipped its updates.
     pub(super) lacks_state: bool,
 }
@@ -266,6 +270,8 @@ impl Probe {
         let (asks, modules) = asks(source, &ran, &stretches, keys);
         let step_time = step_time(trace);
         let framework = trace.history.framework;
+        let has_keras =
+            framework == Some(Framework::TensorFlow) || trace.steps.iter().any(|step| step.how == How::Keras);
         let is_on_device = trace.device_of(pool).starts_with("GPU");
         Ok(Probe {
             batch,
@@ -276,9 +282,11 @@ impl Probe {
             step_time,
             steps,
             framework,
+            has_keras,
             is_on_device,
             ended_early,
             threads,
+            has_scaler: has_scaler(trace),
             lacks_state: false,
         })
     }
@@ -321,6 +329,11 @@ impl Probe {
     pub(super) fn kept(&self) -> impl Iterator<Item = &Ask> {
         let last = self.stretches.len().saturating_sub(1);
         self.asks.iter().filter(move |ask| ask.life.is_none() && ask.stretch < last)
+    }
+
+    /// Whether a request is made in a training step after the first.
+    pub(super) fn is_in_later_step(&self, ask: &Ask) -> bool {
+        self.stretches.get(ask.stretch).is_some_and(|stretch| stretch.part == Part::Step)
     }
 
     /// The act at which what is planned with ends.
@@ -434,6 +447,19 @@ fn asks(source: Source<'_>, ran: &PoolRun, stretches: &[Stretch], keys: &mut Key
         }
     }
     (asks, calls.modules)
+}
+
+/// Whether a gradient scaler of PyTorch divides gradients by its factor. One that is switched off does not.
+fn has_scaler(trace: &Trace) -> Option<bool> {
+    let history = &trace.history;
+    let mut frames =
+        history.names.iter().map(|(_, name)| name).filter(|name| name.contains(".py:")).peekable();
+    frames.peek()?;
+    let divides = |frame: &str| {
+        let function = frame.rsplit(' ').next().unwrap_or_default();
+        frame.contains("/torch/") && frame.contains("amp/grad_scaler.py") && function.contains("unscale_")
+    };
+    Some(frames.any(divides))
 }
 
 /// How many acts each block lives for, by the act that asks for it.

@@ -13,8 +13,10 @@ use crate::trace::Trace;
 /// A kind of op, by what autocast does with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
-    /// It runs in 16 bits: matrix products and convolutions.
+    /// It runs in 16 bits: matrix products.
     Lower,
+    /// It runs in 16 bits: a convolution.
+    Convolution,
     /// It runs in 32 bits, and keeps what it is given for the backward pass.
     Wider,
     /// It runs in 32 bits, and does not keep what it is given.
@@ -38,6 +40,11 @@ pub(super) enum Op {
 }
 
 impl Op {
+    /// Whether it multiplies its input by weights.
+    pub(super) fn is_product(self) -> bool {
+        matches!(self, Op::Lower | Op::Convolution)
+    }
+
     /// Of a stack's frames, innermost first.
     fn of<'a>(frames: impl Iterator<Item = &'a str>) -> Op {
         let mut op = None;
@@ -74,7 +81,8 @@ impl Op {
             });
         }
         Some(match file {
-            Some("linear" | "conv") => Op::Lower,
+            Some("linear") => Op::Lower,
+            Some("conv") => Op::Convolution,
             Some("loss" | "distance") => Op::Wider,
             Some("rnn") => Op::Recurrent,
             Some("activation" | "pooling" | "padding" | "pixelshuffle" | "dropout" | "flatten" | "fold") => {
@@ -206,6 +214,7 @@ mod tests {
         let module = "torch/nn/modules/module.py:1833 inner";
         let linear = ["torch/nn/modules/linear.py:134 forward", module, "/job/train.py:43 forward"];
         assert_eq!(of(&linear), Op::Lower);
+        assert_eq!(of(&["torch/nn/modules/conv.py:548 _conv_forward", module]), Op::Convolution);
         let norm =
             ["torch/nn/functional.py:2935 layer_norm", "torch/nn/modules/normalization.py:229 forward"];
         assert_eq!(of(&norm), Op::Wider);

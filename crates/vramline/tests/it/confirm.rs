@@ -1,53 +1,81 @@
 //! Real runs of a plan's answer: which ones a search asks for, and what they change in the answer. The runs are made up here.
 
 use vramline::analysis::plan::{
-    self as analysis, Confirmation, ConfirmationState, PlanOptions, RealRun, Trial,
+    self as analysis, Confirmation, ConfirmationState, PlanOptions, ProbeRead, RealRun, Trial,
 };
+use vramline::plan::{Largest, Plan};
 use vramline::units::Bytes;
 use vramline::view::plan::PlanView;
 
 use crate::plan::{autoencoder, plan, reason_of};
 
-/// Runs that pass up to a batch size, as a search asks for them. Returns the runs in its words.
-fn searched(truth: u64, batches: &[u64]) -> (Confirmation, Vec<(u64, bool)>) {
-    let (probes, limit) = (autoencoder(), Bytes(128 << 20));
-    let plan = plan(&probes);
-    let options = PlanOptions { batches: batches.to_vec(), limit: Some(limit), ..PlanOptions::default() };
-    let mut search = Confirmation::of(&plan, &probes, &options, None);
-    let found = search.needs_largest().then(|| plan.largest(limit, 1000));
-    let mut tried = Vec::new();
-    while let Some(trial) = search.next(&plan, found) {
-        tried.push((trial.batch, trial.only_measures));
-        // A measured run would join the probes here, so that it is not asked for again.
-        let trial = Trial { only_measures: false, ..trial };
-        search.add(RealRun { trial, file: String::new(), steps: 12, ran_out: trial.batch > truth });
-        assert!(tried.len() <= 32, "{tried:?}");
+/// Searches for the largest batch size under a limit. The plan is the same for all of them.
+struct Searches {
+    probes: Vec<ProbeRead>,
+    plan: Plan,
+    found: Largest,
+}
+
+const LIMIT: Bytes = Bytes(128 << 20);
+
+impl Searches {
+    fn new() -> Searches {
+        let probes = autoencoder();
+        let plan = plan(&probes);
+        let found = plan.largest(LIMIT, 1000);
+        Searches { probes, plan, found }
     }
-    (search, tried)
+
+    /// The batch size that the plan would run first.
+    fn expected(&self) -> u64 {
+        self.found.to_confirm.unwrap()
+    }
+
+    /// A search, and the runs that it asks for.
+    fn search(&self, batches: &[u64], mut fails: impl FnMut(u64) -> bool) -> (Confirmation, Vec<Trial>) {
+        let options = PlanOptions { batches: batches.to_vec(), limit: Some(LIMIT), ..PlanOptions::default() };
+        let mut search = Confirmation::of(&self.plan, &self.probes, &options, None);
+        let found = search.needs_largest().then_some(self.found);
+        let mut tried = Vec::new();
+        while let Some(trial) = search.next(&self.plan, found) {
+            tried.push(trial);
+            let ran_out = fails(trial.batch);
+            // A measured run would join the probes here, so that it is not asked for again.
+            let trial = Trial { only_measures: false, ..trial };
+            search.add(RealRun { trial, file: String::new(), steps: 12, ran_out });
+            assert!(tried.len() <= 40, "{tried:?}");
+        }
+        (search, tried)
+    }
+
+    /// A search where all runs pass up to a batch size.
+    fn up_to(&self, truth: u64) -> (Confirmation, Vec<Trial>) {
+        self.search(&[], |batch| batch > truth)
+    }
 }
 
 #[test]
 fn a_search_confirms_what_passes_and_steps_down_from_what_fails() {
-    let expected = plan(&autoencoder()).largest(Bytes(128 << 20), 1000).to_confirm.unwrap();
-    let (search, tried) = searched(expected, &[]);
+    let searches = Searches::new();
+    let expected = searches.expected();
+    let (search, tried) = searches.up_to(expected);
     // The first run is far beyond the probes: it measures, with more memory than the limit.
-    assert_eq!(tried[0], (expected, true));
-    // Then larger ones are tried, and the answer is smaller than all that failed.
-    assert!(
-        tried[1].0 > expected && tried[1..].iter().all(|&(_, only_measures)| !only_measures),
-        "{tried:?}"
-    );
+    assert_eq!((tried[0].batch, tried[0].only_measures, tried[0].is_traced), (expected, true, true));
+    // Then larger ones are tried without a trace, and the answer is smaller than all that failed.
+    assert!(tried[1].batch > expected, "{tried:?}");
+    assert!(tried[1..].iter().all(|trial| !trial.only_measures && !trial.is_traced), "{tried:?}");
     assert_eq!(search.state(), ConfirmationState::Confirmed);
     let (confirmed, failed) = (search.confirmed().unwrap(), search.nearest_failure().unwrap());
-    assert!(failed > expected && confirmed <= expected && confirmed * 13 <= failed * 12, "{tried:?}");
+    assert!(failed > expected && confirmed <= expected, "{tried:?}");
     let text = search.sentence("batch");
     assert!(
-        text.contains("ran 3 times") && text.contains("12 steps each, and passed. The nearest failure"),
+        text.contains("ran 3 times")
+            && text.contains("12 steps each, and passed. Batch size 65 passed, too. The nearest"),
         "{text}"
     );
 
     let truth = expected * 2 / 3;
-    let (search, _) = searched(truth, &[]);
+    let (search, _) = searches.up_to(truth);
     let confirmed = search.confirmed().unwrap();
     assert!(confirmed <= truth && confirmed > truth / 2, "{confirmed} of {truth}");
     assert!(
@@ -55,43 +83,66 @@ fn a_search_confirms_what_passes_and_steps_down_from_what_fails() {
             && search.sentence("batch").contains("The nearest failure seen is at")
     );
     // Nothing but the probes passes, and the largest of them is next to a failure.
-    let (search, tried) = searched(13, &[]);
+    let (search, tried) = searches.up_to(13);
     assert_eq!((search.confirmed(), search.nearest_failure()), (Some(12), Some(14)), "{tried:?}");
     // A batch that was asked for is run, whether it fits or not.
-    let (search, _) = searched(20, &[24]);
+    let (search, _) = searches.search(&[24], |batch| batch > 20);
     assert_eq!(
         (search.confirmed(), search.state(), search.failures(24)),
         (None, ConfirmationState::RanOut, 1)
     );
     assert!(search.sentence("batch").contains("24 ran out of memory under 128 MiB in 1 of 1 runs"));
-    let (search, _) = searched(20, &[20]);
+    let (search, _) = searches.search(&[20], |batch| batch > 20);
     assert_eq!((search.confirmed(), search.passes(20)), (Some(20), 3));
 }
 
 #[test]
 fn a_climb_ends_below_the_edge_that_runs_show() {
-    let expected = plan(&autoencoder()).largest(Bytes(128 << 20), 1000).to_confirm.unwrap();
+    let searches = Searches::new();
+    let expected = searches.expected();
     for truth in expected..expected * 2 {
-        let (search, tried) = searched(truth, &[]);
+        let (search, tried) = searches.up_to(truth);
         let (confirmed, failed) = (search.confirmed().unwrap(), search.nearest_failure().unwrap());
-        // It passed three times, a larger one twice, and what failed is farther away.
         assert!(confirmed <= truth && search.passes(confirmed) == 3, "{truth}: {tried:?}");
-        assert!(confirmed * 13 <= failed * 12 && failed <= truth + truth / 12 + 2, "{truth}: {tried:?}");
-        let above = search.passed_above();
-        assert!(above.is_none_or(|above| above <= truth && search.passes(above) == 2), "{tried:?}");
-        assert!(above.is_some() || confirmed <= expected, "{truth}: {tried:?}");
+        assert!(failed <= truth + truth / 12 + 2, "{truth}: {tried:?}");
         // Batch sizes are small here: a whole one is lost by each rounding.
-        assert!(confirmed + 3 + truth / 10 >= truth, "{confirmed} of {truth}: {tried:?}");
-        assert!(tried.len() <= 16, "{tried:?}");
+        assert!(confirmed + 3 + truth / 16 >= truth, "{confirmed} of {truth}: {tried:?}");
     }
     // It does not go on for ever.
-    let (search, tried) = searched(u64::MAX, &[]);
+    let (search, tried) = searches.up_to(u64::MAX);
     assert!(search.confirmed().unwrap() > expected * 2 && search.nearest_failure().is_none(), "{tried:?}");
-    assert!(
-        search.sentence("batch").contains(" passed, too. No run failed."),
-        "{}",
-        search.sentence("batch")
-    );
+    assert!(search.sentence("batch").contains(" No run failed."), "{}", search.sentence("batch"));
+}
+
+const SEARCHES: u32 = 40;
+
+/// Where the edge is not sharp the answer keeps its distance from it: it hardly ever fails, whatever the runs of the search happened to show.
+#[test]
+fn an_answer_keeps_its_distance_from_an_edge_that_is_not_sharp() {
+    let mut state = 7_u64;
+    let mut random = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    let chance = |batch: u64, middle: f64, width: f64| {
+        1.0 / (1.0 + (((middle.ln() - (batch as f64).ln()) / width).exp()))
+    };
+    let searches = Searches::new();
+    let expected = searches.expected() as f64;
+    for (width, least, most_failures) in [(0.004, 0.92, 0.02), (0.012, 0.88, 0.2), (0.03, 0.8, 1.0)] {
+        let (mut distance, mut failures, mut runs) = (0.0, 0.0, 0);
+        for _ in 0..SEARCHES {
+            let middle = expected * (1.0 + random() / 5.0) * 1.05;
+            let (search, tried) = searches.search(&[], |batch| random() < chance(batch, middle, width));
+            let confirmed = search.confirmed().unwrap();
+            distance += confirmed as f64 / middle / f64::from(SEARCHES);
+            failures += 20.0 * chance(confirmed, middle, width) / f64::from(SEARCHES);
+            runs = runs.max(tried.len());
+        }
+        assert!(distance > least && distance < 1.0, "{width}: {distance}");
+        assert!(failures < most_failures, "{width}: {failures} of 20 further runs fail");
+        assert!(runs <= 24, "{width}: {runs} runs");
+    }
 }
 
 #[test]
@@ -99,7 +150,7 @@ fn real_runs_decide_what_is_called_sure() {
     let (probes, limit) = (autoencoder(), Bytes(128 << 20));
     let plan = plan(&probes);
     let options = PlanOptions { limit: Some(limit), ..PlanOptions::default() };
-    let (passed, _) = searched(u64::MAX, &[]);
+    let (passed, _) = Searches::new().up_to(u64::MAX);
     let document = PlanView::from(analysis::plan_confirmed(&plan, &probes, &options, passed.clone()));
     let sure = document.largest_batch.sure.unwrap();
     assert_eq!(Some(sure), passed.confirmed());
@@ -108,7 +159,7 @@ fn real_runs_decide_what_is_called_sure() {
     assert_eq!(document.predictions[0].fits, Some(true));
     // A failure that the plan did not expect makes nothing sure that is not smaller.
     let mut failed = Confirmation::of(&plan, &probes, &options, Some(2));
-    let trial = Trial { batch: 14, limit, only_measures: false, number: 0 };
+    let trial = Trial { batch: 14, limit, only_measures: false, is_traced: false, number: 0 };
     failed.add(RealRun { trial, file: String::new(), steps: 0, ran_out: true });
     failed.stop(ConfirmationState::OtherFailure, "the run failed with exit code 3");
     let document = PlanView::from(analysis::plan_confirmed(&plan, &probes, &options, failed));

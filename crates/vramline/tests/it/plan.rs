@@ -25,12 +25,12 @@ use crate::fixture;
 
 const MIB: u64 = 1 << 20;
 
-fn probe(batch: u64, name: &str) -> ProbeRead {
+pub(crate) fn probe(batch: u64, name: &str) -> ProbeRead {
     let path = fixture(&format!("plan/{name}"));
     ProbeRead { batch, file: name.to_owned(), reading: vramline::read(&path).unwrap() }
 }
 
-fn torch(case: &str) -> Vec<ProbeRead> {
+pub(crate) fn torch(case: &str) -> Vec<ProbeRead> {
     [2, 4, 8].map(|batch| probe(batch, &format!("{case}-{batch}.pickle.gz"))).into()
 }
 
@@ -39,18 +39,18 @@ pub(crate) fn autoencoder() -> Vec<ProbeRead> {
 }
 
 /// A network whose step XLA compiles.
-fn compiled() -> Vec<ProbeRead> {
+pub(crate) fn compiled() -> Vec<ProbeRead> {
     [7, 11, 19].map(|batch| probe(batch, &format!("tf221_cpu_compiled-{batch}.xplane.pb.gz"))).into()
 }
 
 /// What XLA wrote when it compiled at batch 140, said to be of any.
-fn dump(batch: u64) -> Compiled {
+pub(crate) fn dump(batch: u64) -> Compiled {
     let path = fixture("plan/tf221_cpu_compiled-140.hlo.pb.gz");
     Compiled { batch, file: "dump".to_owned(), programs: read_programs(&path).unwrap() }
 }
 
 /// The document that a plan makes.
-fn view(plan: &Plan, probes: &[ProbeRead], wanted: &PlanOptions) -> PlanView {
+pub(crate) fn view(plan: &Plan, probes: &[ProbeRead], wanted: &PlanOptions) -> PlanView {
     PlanView::from(analysis::plan(plan, probes, wanted))
 }
 
@@ -101,7 +101,7 @@ fn truths(kind: &str) -> BTreeMap<(String, u64), (u64, u64)> {
     free.map(row).collect()
 }
 
-fn off(found: Bytes, truth: u64) -> f64 {
+pub(crate) fn off(found: Bytes, truth: u64) -> f64 {
     found.0 as f64 / truth as f64 - 1.0
 }
 
@@ -195,6 +195,39 @@ fn held_out_models_are_predicted_and_the_truth_is_inside_the_range() {
     // The worst has scratch for each sample at 32, and not at 8 or 64.
     assert!(allocated[13] < 0.001 && allocated[25] < 0.021 && allocated[26] < 0.082, "{allocated:?}");
     assert!(reserved[13] < 0.002 && reserved[24] < 0.08 && reserved[26] < 0.22, "{reserved:?}");
+    let [(allocated, inside), (reserved, pools_inside)] = held_out_errors("held-out-5");
+    assert_eq!((allocated.len(), inside, pools_inside), (36, 36, 36));
+    assert!(allocated[18] < 0.001 && allocated[35] < 0.025, "{allocated:?}");
+    // The worst is a network of three dimensions at twice the largest probe.
+    assert!(reserved[18] < 0.003 && reserved[34] < 0.07 && reserved[35] < 0.17, "{reserved:?}");
+    let [(allocated, inside), (reserved, pools_inside)] = held_out_errors("held-out-6");
+    assert_eq!((allocated.len(), inside, pools_inside), (30, 30, 30));
+    assert!(allocated[15] < 0.001 && allocated[29] < 0.005, "{allocated:?}");
+    assert!(reserved[15] < 0.001 && reserved[28] < 0.07 && reserved[29] < 0.14, "{reserved:?}");
+}
+
+/// The gradient of a convolution's weights is computed for each sample, with scratch for all of them: in bfloat16 also at 8 times the largest
+/// probe (MNASNet), in half precision not (RegNet).
+#[test]
+fn partial_gradients_of_weights_grow_on_in_bfloat16() {
+    for (name, batch, allocated) in
+        [("5/mnasnet-bf16", 64, 1_697_935_360), ("2/regnet-amp", 64, 2_556_213_248)]
+    {
+        let probes = [2, 4, 8].map(|batch| probe(batch, &format!("../held-out-{name}-{batch}.vram")));
+        let found = plan(&probes).predict(batch, 3).unwrap();
+        assert!(off(found.peak, allocated).abs() < 0.001, "{name}: {}", found.peak);
+    }
+}
+
+#[test]
+fn a_scaler_that_skipped_every_update_of_all_probes_is_doubted() {
+    let probes = |name: &str| [5, 9, 14].map(|batch| probe(batch, &format!("{name}-{batch}.vram")));
+    let doubts = |name: &str| {
+        let plan = plan(&probes(name));
+        plan.doubts(&plan.predict(28, 3).unwrap())
+    };
+    assert!(doubts("letters-never").contains(&Doubt::NoUpdates));
+    assert!(!doubts("../held-out-5/letters-amp").contains(&Doubt::NoUpdates));
 }
 
 /// A sum over the rows of a batch is split from 1,021 rows on, which no probe of this model has: 102 MB and 138 MB of partial sums.
@@ -482,173 +515,6 @@ fn a_pool_that_takes_everything_at_once_takes_its_limit() {
 }
 
 #[test]
-fn fixes_are_the_requests_edited_and_run_again() {
-    let plan = plan(&autoencoder());
-    let before = plan.predict(104, 4).unwrap().peak;
-    let fixes = plan.fixes(104, plan.largest(Bytes(120 << 20), 4).sure, 4);
-    let of = |name: &str| fixes.iter().find(|fixed| fixed.fixes.len() == 1 && fixed.fixes[0].name() == name);
-    let accumulate = of("accumulate").unwrap();
-    let Fix::Accumulate { micro, times } = accumulate.fixes[0] else { panic!() };
-    assert_eq!(micro * times, 104);
-    assert!(accumulate.peak.unwrap() < before && accumulate.time_ratio.unwrap() > 0.5);
-    assert!(of("mixed-precision").unwrap().peak.unwrap() < before);
-    assert!(of("one-thread").unwrap().peak.is_none(), "what requests do not tell has no figure");
-    let together = fixes.iter().find(|fixed| fixed.fixes.len() == 2).unwrap();
-    assert!(
-        together.peak.unwrap()
-            <= fixes
-                .iter()
-                .filter(|fixed| fixed.fixes.len() == 1)
-                .filter_map(|fixed| fixed.peak)
-                .min()
-                .unwrap()
-    );
-    assert!(fixes.iter().all(|fixed| fixed.fixes.iter().all(|fix| !fix.text().is_empty())));
-}
-
-/// A recorded model of `fixtures/held-out`.
-fn held_out(case: &str, batches: [u64; 3]) -> Vec<ProbeRead> {
-    let read = |batch: u64| {
-        let file = format!("held-out/{case}-{batch}.vram");
-        ProbeRead { batch, reading: vramline::read(&fixture(&file)).unwrap(), file }
-    };
-    batches.map(read).into()
-}
-
-#[test]
-fn gradients_and_updates_of_pytorch_are_told_apart_by_their_stacks() {
-    let peaks = |case: &str, batch: u64| {
-        let plan = plan(&held_out(case, [2, 4, 8]));
-        let all = plan.fixes(batch, None, 3);
-        let of =
-            |name: &str| all.iter().find(|fixed| fixed.fixes.len() == 1 && fixed.fixes[0].name() == name);
-        let saved = |name: &str| {
-            let before = plan.predict(batch, 3).unwrap().peak;
-            of(name).map(|fixed| before.0.cast_signed() - fixed.peak.unwrap().0.cast_signed())
-        };
-        let gradients = plan.predict(batch, 3).unwrap().roles;
-        let gradients = gradients.iter().find(|(role, _)| *role == Role::Gradients).unwrap().1;
-        (
-            gradients.0.cast_signed(),
-            ["accumulate", "step-in-backward", "one-by-one", "set-to-none"].map(saved),
-        )
-    };
-    // Its peak is at the end of the backward pass, where all gradients are there and nothing of the update.
-    let (gradients, [_, in_backward, one_by_one, to_none]) = peaks("swin-amp", 1);
-    assert!(
-        (gradients * 9 / 10..=gradients).contains(&in_backward.unwrap()),
-        "{in_backward:?} of {gradients}"
-    );
-    assert!(one_by_one.unwrap() < gradients / 10, "only the pool");
-    assert_eq!(to_none, None, "gradients are freed already");
-    // One whose peak at a small batch is in the update. What it saves there another peak takes back.
-    let (gradients, [_, _, one_by_one, _]) = peaks("gpt-compiled", 1);
-    assert!((1..gradients).contains(&one_by_one.unwrap()), "{one_by_one:?}");
-    // Half the batch, and the gradients of the other half.
-    let (_, [accumulate, _, one_by_one, _]) = peaks("gpt-compiled", 32);
-    assert!(accumulate.unwrap() > 1 << 30, "{accumulate:?}");
-    assert_eq!(one_by_one, None, "the peak is elsewhere");
-}
-
-/// Jobs of `tests/gpu/torch_fixes.py`, as they are and with fixes written into them.
-#[test]
-fn fixes_of_pytorch_save_what_real_runs_saved() {
-    let text = fs::read_to_string(fixture("fixes/measured.jsonl")).unwrap();
-    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    for (job, batches) in [("decoder", [3, 5, 7]), ("mlp", [11, 17, 23]), ("accumulated", [12, 20, 28])] {
-        let plan = plan_of("fixes", job, batches, "vram");
-        let rows: Vec<_> = rows.iter().filter(|row| row["job"] == job).collect();
-        let batch = rows[0]["batch"].as_u64().unwrap();
-        let base = rows.iter().find(|row| row["fix"] == "").unwrap()["allocated"].as_u64().unwrap();
-        let predicted = plan.predict(batch, 4).unwrap().peak;
-        assert!(off(predicted, base).abs() < 0.005, "{job}: {predicted} and {base}");
-        let fixes = plan.fixes(batch, None, 4);
-        for row in rows.iter().filter(|row| row["fix"] != "") {
-            let fix = row["fix"].as_str().unwrap();
-            let found = fixes.iter().find(|fixed| fixed.fixes.len() == 1 && fixed.fixes[0].name() == fix);
-            let after = found.map_or(predicted, |fixed| fixed.peak.unwrap());
-            let (said, real) = (
-                predicted.0.saturating_sub(after.0),
-                base.saturating_sub(row["allocated"].as_u64().unwrap()),
-            );
-            assert!(said.abs_diff(real) * 40 < base, "{job} with {fix}: {said} and {real} of {base}");
-        }
-        let accumulates = |fix: &Fix| matches!(fix, Fix::Accumulate { .. });
-        let is_offered = plan.candidates(batch, None).iter().any(accumulates);
-        assert_eq!(is_offered, job != "accumulated", "{job}");
-    }
-}
-
-#[test]
-fn mixed_precision_takes_what_real_runs_took() {
-    let plan = plan(&autoencoder());
-    // Medians of five unrecorded runs with Keras' policy `mixed_bfloat16`.
-    for (batch, median) in [(52, 96.6), (104, 122.9)] {
-        let fixed = plan.fixed(&[Fix::MixedPrecision], batch, 4).unwrap().peak.unwrap();
-        let off = fixed.0 as f64 / (median * 1_048_576.0) - 1.0;
-        assert!(off.abs() < 0.05, "{batch}: {fixed} is {off:+.3} off");
-    }
-    // Together with recomputation it takes no more than alone.
-    let alone = plan.fixed(&[Fix::MixedPrecision], 104, 4).unwrap().peak.unwrap();
-    let both = plan.fixed(&[Fix::MixedPrecision, Fix::Recompute], 104, 4).unwrap().peak.unwrap();
-    assert!(both <= alone, "{both} and {alone}");
-}
-
-/// A plan from three recordings of a folder.
-fn plan_of(folder: &str, job: &str, batches: [u64; 3], ending: &str) -> Plan {
-    let read = |batch: u64| {
-        let file = format!("{folder}/{job}-{batch}.{ending}");
-        ProbeRead { batch, reading: vramline::read(&fixture(&file)).unwrap(), file }
-    };
-    plan(&batches.map(read))
-}
-
-/// Jobs of `fixtures/fake_torch.py`, as they are and under autocast.
-#[test]
-fn autocast_saves_what_it_saved() {
-    let text = fs::read_to_string(fixture("autocast/truths.jsonl")).unwrap();
-    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    for row in rows.iter().filter(|row| row["fix"] == "") {
-        let (job, batch) = (row["job"].as_str().unwrap(), row["batch"].as_u64().unwrap());
-        let base = row["allocated"].as_u64().unwrap();
-        let cast = rows.iter().find(|cast| cast["job"] == job && cast["fix"] == "mixed-precision").unwrap();
-        let real = base.saturating_sub(cast["allocated"].as_u64().unwrap());
-        let plan = plan_of("autocast", job, [3, 5, 7], "pickle.gz");
-        assert!(plan.candidates(batch, None).contains(&Fix::MixedPrecision), "{job}");
-        let before = plan.fixed(&[Fix::AsyncAllocator], batch, 3).and_then(|fixed| fixed.peak).unwrap().0;
-        match (job, plan.fixed(&[Fix::MixedPrecision], batch, 3)) {
-            // A softmax in the program's own code could be any function.
-            ("attention", fixed) => assert_eq!(fixed.unwrap().peak, None),
-            // Copies in 32 bits for norms and in 16 for convolutions take more than they save.
-            ("unet-relu", fixed) => assert!(real == 0 && fixed.is_none(), "{fixed:?}"),
-            (_, fixed) => {
-                let said = before.saturating_sub(fixed.unwrap().peak.unwrap().0);
-                assert!(said.abs_diff(real) * 20 < base, "{job}: {said} and {real} of {base}");
-            }
-        }
-    }
-}
-
-#[test]
-fn autocast_is_not_offered_to_programs_that_have_it() {
-    let is_offered = |folder: &str, job: &str, batches: [u64; 3]| {
-        plan_of(folder, job, batches, "vram").candidates(16, None).contains(&Fix::MixedPrecision)
-    };
-    assert!(!is_offered("held-out", "swin-amp", [2, 4, 8]));
-    assert!(!is_offered("held-out-2", "regnet-amp", [2, 4, 8]));
-    assert!(!is_offered("held-out-2", "deeplab-bf16", [2, 4, 8]));
-    assert!(is_offered("held-out-2", "resnext-adam", [2, 4, 8]));
-}
-
-#[test]
-fn autocast_is_measured_where_requests_do_not_tell_its_effect() {
-    let peak = |plan: &Plan| plan.fixed(&[Fix::MixedPrecision], 16, 4).unwrap().peak;
-    assert_eq!(peak(&plan(&torch("gpt-adamw"))), None, "no module is told");
-    assert_eq!(peak(&plan_of("held-out", "lstm-adam", [3, 6, 12], "vram")), None, "cuDNN decides");
-    assert_eq!(peak(&plan_of("held-out", "gpt-compiled", [2, 4, 8], "vram")), None, "a compiler decides");
-}
-
-#[test]
 fn probes_that_make_no_plan_say_why() {
     let one = vec![probe(8, "vgg16-sgd-8.pickle.gz")];
     assert!(matches!(refusal(&one), NotPlanned::OneBatch { batch: 8 }));
@@ -774,25 +640,6 @@ fn a_curve_goes_beyond_the_largest_batch() {
 }
 
 #[test]
-fn fixes_are_of_the_kind_of_pool_and_save_something() {
-    let names = |plan: &Plan, batch| -> Vec<&str> {
-        plan.candidates(batch, None).into_iter().map(Fix::name).collect()
-    };
-    let of_host = names(&plan(&autoencoder()), 97);
-    assert!(of_host.contains(&"accumulate") && of_host.contains(&"one-thread"), "{of_host:?}");
-    assert!(["async-allocator", "scratch-limit", "expandable"].iter().all(|name| !of_host.contains(name)));
-    let of_device = names(&plan(&torch("gpt-adamw")), 97);
-    assert!(["async-allocator", "expandable"].iter().all(|name| of_device.contains(name)), "{of_device:?}");
-    assert!(!names(&plan(&compiled()), 97).contains(&"compile"));
-    assert!(!names(&plan(&autoencoder()), 1).contains(&"accumulate"));
-    let probes = torch("gpt-adamw");
-    let wanted = PlanOptions { batches: vec![64], steps: 4, fixes: true, ..PlanOptions::default() };
-    let document = view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted);
-    assert!(!document.fixes.is_empty());
-    assert!(document.fixes.iter().all(|fix| fix.saving_in_words() != "0 B"), "{:?}", document.fixes);
-}
-
-#[test]
 fn probes_of_different_programs_of_pytorch_make_no_plan() {
     let of = |cases: [(u64, &str); 3]| {
         cases.map(|(batch, case)| probe(batch, &format!("{case}-{batch}.pickle.gz")))
@@ -877,104 +724,6 @@ fn absurd_batches_are_not_predicted() {
     let document = view(&prepare(&probes, &wanted).unwrap(), &probes, &wanted);
     assert_eq!(document.predictions.len(), 1);
     assert!(!document.certain && document.warnings.iter().any(|warning| warning.code == "too-large"));
-}
-
-#[test]
-fn a_compiled_program_is_known_where_it_was_compiled_and_nowhere_else() {
-    let probes = compiled();
-    let mut plan = plan(&probes);
-    let serious = |plan: &Plan, batch: u64| {
-        let prediction = plan.predict(batch, 8).unwrap();
-        let doubts = plan.doubts(&prediction).into_iter();
-        (prediction, doubts.filter(Doubt::is_serious).collect::<Vec<_>>())
-    };
-    // The traces hold the programs that ran in them.
-    assert_eq!(plan.compiled_batches(), Some(vec![7, 11, 19]));
-    assert_eq!(serious(&plan, 140).1, [Doubt::NotCompiled(140)]);
-    plan.add_compiled(vec![dump(140)]);
-    assert!(dump(140).has(plan.places()) && !plan.places().is_empty());
-    let (prediction, doubts) = serious(&plan, 140);
-    assert_eq!(doubts, []);
-    // Two unrecorded runs had 158,075,648 and 158,065,408.
-    assert!(off(prediction.peak, 158_075_648).abs() < 0.001, "{prediction:?}");
-    assert!(prediction.bases.contains(&(Basis::Compiled, Bytes(70_408_424))), "{prediction:?}");
-    assert!(prediction.exact_share() > 0.99);
-    let (prediction, doubts) = serious(&plan, 139);
-    assert_eq!(doubts, [Doubt::NotCompiled(139)]);
-    // A compiler's size is exact where it was compiled, and nowhere else.
-    assert!(prediction.exact_share() < 0.6, "{prediction:?}");
-    // What is called sure was compiled.
-    let least = plan.minimum(140, 4, None).unwrap();
-    let beyond = Bytes(least.0 * 3 / 2);
-    assert_eq!(plan.largest(beyond, 8).sure, Some(140));
-    assert!(plan.largest(beyond, 8).edge > Some(140));
-    assert_eq!(plan.largest(Bytes(least.0 * 3 / 4), 8).sure, Some(19));
-}
-
-#[test]
-fn kernels_that_xla_tries_are_matched_by_size_not_by_order() {
-    let probes = [3, 5, 7].map(|batch| probe(batch, &format!("jax0112_h200_residual-{batch}.xplane.pb.gz")));
-    let plan = plan(&probes);
-    // A run without recording at 48, and a recorded one at 53.
-    for (batch, truth) in [(48, 394_029_056), (53, 395_229_952)] {
-        let found = plan.predict(batch, 1000).unwrap();
-        assert!(off(found.peak, truth).abs() < 0.001, "{batch}: {found:?}");
-        assert!(found.low.0 < truth && truth < found.high.0, "{batch}: {found:?}");
-        let tried: Bytes =
-            found.bases.iter().filter(|(basis, _)| *basis == Basis::Scratch).map(|(_, bytes)| *bytes).sum();
-        assert!(tried.0 > found.peak.0 / 2, "the peak is where kernels are tried: {found:?}");
-        assert!(found.exact_share() < 0.1, "another kernel may be tried at another batch: {found:?}");
-    }
-    let pool = plan.predict(48, 1000).unwrap().pool;
-    assert!(pool[0].0 <= 551_550_976 && 551_550_976 <= pool[2].0, "{pool:?}");
-}
-
-#[test]
-fn a_program_of_another_batch_is_not_taken_for_one_of_this() {
-    let probes = compiled();
-    let mut plan = plan(&probes);
-    // Data with fewer samples than the batch: the program is for as many as there are.
-    plan.add_compiled(vec![dump(200)]);
-    assert_eq!(plan.compiled_batches(), Some(vec![7, 11, 19]));
-    // One that has nothing to do with the probes changes nothing.
-    let before = plan.predict(40, 8).unwrap().peak;
-    let other = read_programs(&fixture("jax0102_cpu_step.hlo.pb")).unwrap();
-    plan.add_compiled(vec![Compiled { batch: 40, file: String::new(), programs: other }]);
-    assert_eq!(plan.predict(40, 8).unwrap().peak, before);
-    assert_eq!(plan.compiled_batches(), Some(vec![7, 11, 19]));
-}
-
-#[test]
-fn nothing_is_compiled_where_ops_have_names() {
-    let plan = plan(&autoencoder());
-    assert!([5, 7, 13].iter().all(|&batch| plan.is_explained(batch) && plan.unexplained(batch).is_empty()));
-    assert_eq!(plan.compiled_batches(), None);
-}
-
-#[test]
-fn dumps_that_hold_no_compiled_program_are_errors_with_a_hint() {
-    let folder = tempfile::tempdir().unwrap();
-    let whole = fs::read(fixture("jax0102_cpu_step.hlo.pb")).unwrap();
-    let refused = |path: &std::path::Path| {
-        let error = read_programs(path).unwrap_err();
-        assert!(
-            error.to_string().contains("no program compiled by XLA") && error.hint().contains("xla_dump_to")
-        );
-    };
-    refused(folder.path());
-    let file = folder.path().join("module_0007.jit_step.cpu_after_optimizations.hlo.pb");
-    for bytes in [&b""[..], b"garbage", &[0xff; 4096], whole.get(..whole.len() - 1).unwrap()] {
-        fs::write(&file, bytes).unwrap();
-        refused(&file);
-        refused(folder.path());
-    }
-    // As they were compiled, whatever lies beside them.
-    let later = folder.path().join("module_0010.jit_other.gpu_after_optimizations.hlo.pb");
-    fs::write(&later, &whole).unwrap();
-    assert_eq!(read_programs(folder.path()).unwrap().len(), 1);
-    fs::write(&file, &whole).unwrap();
-    assert_eq!(read_programs(folder.path()).unwrap().len(), 2);
-    assert!(read_programs(&folder.path().join("none")).is_err());
 }
 
 /// A probe of the autoencoder as a recording: its trace, and what the job said last.
