@@ -28,7 +28,8 @@ INSIDE = "VRAMLINE_BENCH_INSIDE"
 
 JOB = """
 import os, sys, time
-from vramline import counters, session
+from vramline.frameworks import counters
+from vramline.recording import session
 job = session.session(__import__("pathlib").Path(os.environ["VRAMLINE_RECORD"]))
 rank, mib, step = int(os.environ["RANK"]), 1 << 20, 0
 counters.read_sampled = lambda: [(f"GPU:{rank}", (200 + step % 7) * mib + rank, 207 * mib, None, 300 * mib, 700 * mib, None)]

@@ -137,7 +137,7 @@ class Job:
 
     def __init__(self, torch, device, case, batch):
         from vramline.attach.modules import ModuleHooks
-        from vramline.module_names import ModuleNames
+        from vramline.frameworks.module_names import ModuleNames
 
         torch.manual_seed(0)
         self.torch, self.is_cuda = torch, device == "cuda"

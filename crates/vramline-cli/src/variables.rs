@@ -45,7 +45,7 @@ pub(crate) const LIMIT: &str = "VRAMLINE_LIMIT";
 pub(crate) const GROWTH: &str = "VRAMLINE_GROWTH";
 /// Set: `default`, `async`, `platform` or `expandable`.
 pub(crate) const ALLOCATOR: &str = "VRAMLINE_ALLOCATOR";
-/// Set to 1: end the process with exit code 0 when its trace ends.
+/// Set: end the process with exit code 0 when its trace ends (`trace`), or after so many training steps.
 pub(crate) const STOP: &str = "VRAMLINE_STOP";
 /// Set: fixes to apply inside the process, such as `mixed-precision,accumulate=4`.
 pub(crate) const FIX: &str = "VRAMLINE_FIX";

@@ -129,7 +129,7 @@ pub(crate) struct ProbeArgs {
     /// Number of runs per batch size. TensorFlow schedules ops in a different order each time, so one run is not enough.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) repeats: u32,
-    /// Number of steps to trace in each run. Every step may have a different order of ops.
+    /// Number of training steps of each run. Probes trace all of them: every step may have a different order of ops.
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..))]
     pub(crate) trace_steps: u32,
     /// Folder for the probes. Probes that already exist for the same command, settings and script are reused.
@@ -385,7 +385,8 @@ impl ProbeArgs {
         probes::make(&ProbeJob {
             batches,
             repeats,
-            trace_steps: self.trace_steps,
+            steps: self.trace_steps,
+            is_traced: true,
             variable: &self.variable,
             command: &self.command,
             folder: &self.output,

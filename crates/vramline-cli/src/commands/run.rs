@@ -18,7 +18,7 @@ use crate::answer::Sink;
 use crate::commands::{oom, report};
 use crate::exit::{Exit, Failure};
 use crate::input::Input;
-use crate::launch::values::{Allocator, DriverTraceMode, Gpus, LocalFirst, Switch, Trace, UntilOom};
+use crate::launch::values::{Allocator, DriverTraceMode, Gpus, LocalFirst, Stop, Switch, Trace, UntilOom};
 use crate::launch::{self, JobSpec, Recorded, say};
 use crate::output::OutputFile;
 use crate::printer::oom::OomDetail;
@@ -160,7 +160,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<Exit, Failure> {
         limit: args.limit,
         allocator: args.allocator,
         driver_trace: args.driver_trace,
-        stops: args.stop,
+        stop: args.stop.then_some(Stop::AfterTrace),
         stand_in: !args.no_stand_in,
         ..JobSpec::default()
     };

@@ -33,9 +33,9 @@ outside:
     scratch-limit     TensorFlow on a GPU: TF_CUDNN_WORKSPACE_LIMIT_IN_MB=256
     expandable        PyTorch: expandable_segments
     async-allocator   CUDA's asynchronous pool; the profiler cannot see its peak
-Join several fixes with +. Some fixes need a change to your code: another optimizer,
-recomputation, the input pipeline. Make the change, then verify the changed command with --batch
-alone.
+Join several fixes with +. Other fixes need a change to your code: another optimizer,
+recomputation, the input pipeline; in PyTorch and JAX without Keras also those of Keras. Make the
+change, then verify the changed command with --batch alone.
 
 Examples:
     vramline verify --batch 256 -- python train.py --batch-size {batch}
@@ -124,18 +124,21 @@ fn from_plan(args: &VerifyArgs, batch: u64) -> Result<Predicted, Failure> {
     for name in args.fix.iter().flat_map(|fix| fix.split('+')) {
         let found = offered.iter().copied().find(|fix| fix.name() == name);
         let fix = found.ok_or_else(|| {
-            let known = offered.iter().filter(|fix| fix.is_from_outside()).map(|fix| fix.name());
-            Failure::usage(
-                format!("fix '{name}' does not apply to this job"),
-                format!("fixes that apply: {}", known.collect::<Vec<_>>().join(", ")),
-            )
+            let outside = offered.iter().filter(|&&fix| plan.is_from_outside(fix));
+            let known: Vec<&str> = outside.map(|fix| fix.name()).collect();
+            let hint = if known.is_empty() {
+                "no fix can be applied without a change to the code: change it, then verify the changed command with --batch alone".to_owned()
+            } else {
+                format!("fixes that apply: {}", known.join(", "))
+            };
+            Failure::usage(format!("fix '{name}' does not apply to this job"), hint)
         })?;
         if fixes.contains(&fix) {
             return Err(Failure::usage(format!("fix '{name}' is given twice"), "give each fix once"));
         }
-        if !fix.is_from_outside() {
+        if !plan.is_from_outside(fix) {
             let hint = "change the code, then verify the changed command with --batch alone";
-            return Err(Failure::usage(format!("fix '{name}' needs a change to the code"), hint));
+            return Err(Failure::usage(format!("fix '{name}' needs a change to the code of this job"), hint));
         }
         fixes.push(fix);
     }
@@ -208,7 +211,8 @@ fn measure(args: &VerifyArgs, batch: u64, fixes: &[Fix]) -> Result<Measured, Fai
     let made = probes::make(&ProbeJob {
         batches: &[run_at],
         repeats: args.runs,
-        trace_steps: args.job.trace_steps,
+        steps: args.job.trace_steps,
+        is_traced: true,
         variable: &args.job.variable,
         command: &args.job.command,
         folder: &args.job.output,

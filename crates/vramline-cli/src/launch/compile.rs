@@ -19,7 +19,7 @@ use vramline::source::read_programs;
 use crate::exit::Failure;
 use crate::launch::probes::{is_of, last_words, replaced};
 use crate::launch::spec::JobSpec;
-use crate::launch::values::{Trace, Variables};
+use crate::launch::values::{Stop, Trace, Variables};
 use crate::launch::{record, say};
 use crate::variables::{JAX_CACHE, XLA_FLAGS};
 
@@ -88,7 +88,7 @@ impl CompileJob<'_> {
             command: self.command.iter().map(|word| replaced(word, &braces, &batch.to_string())).collect(),
             output: Some(self.folder.join(format!("compiled-{batch}.vram"))),
             trace: Trace::Steps(STEPS),
-            stops: true,
+            stop: Some(Stop::AfterTrace),
             must_obey: true,
             ..JobSpec::default()
         }

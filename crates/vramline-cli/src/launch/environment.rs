@@ -113,7 +113,7 @@ fn to_python(spec: &JobSpec<'_>) -> Variables {
         (UNTIL_OOM, Some(spec.until_oom.word().to_owned())),
         (RATE, Some(spec.rate.to_string())),
         (STEP_PEAKS, spec.step_peaks.then(|| "1".to_owned())),
-        (STOP, spec.stops.then(|| "1".to_owned())),
+        (STOP, spec.stop.map(|stop| stop.to_string())),
         (LIMIT, spec.limit.map(|limit| limit.0.to_string())),
         (GROWTH, spec.growth.map(|growth| growth.word().to_owned())),
         (ALLOCATOR, spec.allocator.map(|allocator| allocator.word().to_owned())),

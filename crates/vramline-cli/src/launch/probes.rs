@@ -1,4 +1,4 @@
-//! Makes the probes of a plan: runs the user's command at several batch sizes, traces each run and ends it after a few steps.
+//! Makes the probes of a plan: runs the user's command at several batch sizes, and ends each run after a few steps.
 //!
 //! The output of a probe goes into a log file next to its recording. A probe that fails ends the planning, with the last lines of
 //! its log. A probe of an earlier plan is reused if its manifest shows the same job. A change in a module that the script imports
@@ -17,7 +17,7 @@ use vramline::units::Bytes;
 use crate::exit::{Failure, JobEnd};
 use crate::launch::environment;
 use crate::launch::spec::JobSpec;
-use crate::launch::values::{Allocator, Trace, Variables};
+use crate::launch::values::{Allocator, Stop, Trace, Variables};
 use crate::launch::{record, say};
 
 /// Number of lines shown of the log of a failed probe.
@@ -27,7 +27,10 @@ const LAST_LINES: usize = 15;
 pub(crate) struct ProbeJob<'a> {
     pub(crate) batches: &'a [u64],
     pub(crate) repeats: u32,
-    pub(crate) trace_steps: u32,
+    /// Training steps of each run.
+    pub(crate) steps: u32,
+    /// Whether the runs are traced.
+    pub(crate) is_traced: bool,
     pub(crate) variable: &'a str,
     pub(crate) command: &'a [OsString],
     /// The folder of the recordings.
@@ -51,8 +54,8 @@ impl ProbeJob<'_> {
         JobSpec {
             command: self.command.iter().map(|word| replaced(word, braces, &batch.to_string())).collect(),
             output: Some(output),
-            trace: Trace::Steps(self.trace_steps),
-            stops: true,
+            trace: if self.is_traced { Trace::Steps(self.steps) } else { Trace::Off },
+            stop: Some(if self.is_traced { Stop::AfterTrace } else { Stop::AfterSteps(self.steps) }),
             allocator: self.allocator,
             limit: self.limit,
             more: self.more.clone(),
@@ -78,6 +81,7 @@ pub(super) fn is_of(folder: &Path, spec: &JobSpec<'_>) -> bool {
     kept.command == words
         && std::env::current_dir().is_ok_and(|cwd| cwd.to_string_lossy() == kept.cwd)
         && kept.settings.trace == spec.trace.to_string()
+        && kept.settings.stop_after_steps == spec.stop.and_then(Stop::steps)
         && kept.settings.allocator.as_deref() == spec.allocator.map(Allocator::word)
         && kept.settings.limit_bytes == spec.limit
         && variables.iter().all(|(name, value)| kept.environment.get(name) == Some(value))

@@ -11,7 +11,7 @@ use vramline::units::Bytes;
 
 use crate::exit::Failure;
 use crate::launch::values::{
-    Allocator, DriverTraceMode, Gpus, LocalFirst, Switch, Trace, UntilOom, Variables,
+    Allocator, DriverTraceMode, Gpus, LocalFirst, Stop, Switch, Trace, UntilOom, Variables,
 };
 
 /// The unit of limits: pools are limited to a whole number of MiB.
@@ -52,8 +52,8 @@ pub(crate) struct JobSpec<'a> {
     pub(crate) allocator: Option<Allocator>,
     /// Whether calls of NVIDIA's driver are recorded.
     pub(crate) driver_trace: DriverTraceMode,
-    /// Whether the job is ended when its trace ends.
-    pub(crate) stops: bool,
+    /// When the job is ended, if before its program ends.
+    pub(crate) stop: Option<Stop>,
     /// Whether TensorFlow's pool allocator is switched on for the CPU where there is no GPU.
     pub(crate) stand_in: bool,
     /// Additional environment variables of the job.
@@ -87,7 +87,7 @@ impl Default for JobSpec<'_> {
             limit: None,
             allocator: None,
             driver_trace: DriverTraceMode::Auto,
-            stops: false,
+            stop: None,
             stand_in: true,
             more: Variables::new(),
             log: None,
@@ -155,6 +155,7 @@ impl JobSpec<'_> {
         manifest::Settings {
             trace: self.trace.to_string(),
             trace_seconds: self.trace_seconds,
+            stop_after_steps: self.stop.and_then(Stop::steps),
             rate: self.rate,
             step_peaks: self.step_peaks,
             gpus: self.gpus.as_ref().map(Gpus::to_string),

@@ -47,6 +47,34 @@ impl fmt::Display for Trace {
     }
 }
 
+/// When a job is ended before its program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// When its trace ends.
+    AfterTrace,
+    /// After so many training steps.
+    AfterSteps(u32),
+}
+
+impl Stop {
+    /// The number of training steps, if that is what ends the job.
+    pub(crate) fn steps(self) -> Option<u32> {
+        match self {
+            Stop::AfterTrace => None,
+            Stop::AfterSteps(steps) => Some(steps),
+        }
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stop::AfterTrace => out.write_str("trace"),
+            Stop::AfterSteps(steps) => write!(out, "{steps}"),
+        }
+    }
+}
+
 /// The GPUs that a job may use; an empty list hides all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gpus(Vec<String>);

@@ -275,11 +275,13 @@ fn fixes(out: &mut String, document: &PlanView, style: Style) {
     let rows: Vec<Vec<String>> = document.fixes.iter().map(row).collect();
     table(out, &columns, &rows, style);
     let _ = writeln!(out, "  {}{}{}", style.dim, document.no_help, style.plain);
-    let _ = writeln!(
-        out,
-        "  {}To measure a fix: vramline verify --fix NAME --batch N -- CMD {{batch}}{}",
-        style.dim, style.plain
-    );
+    if document.fixes.iter().any(|fix| fix.verify.is_some()) {
+        let _ = writeln!(
+            out,
+            "  {}To measure a fix: vramline verify --fix NAME --batch N -- CMD {{batch}}{}",
+            style.dim, style.plain
+        );
+    }
 }
 
 fn draw(out: &mut String, document: &PlanView, style: Style) {

@@ -53,6 +53,11 @@ impl LimitSetter {
     }
 }
 
+/// Whether a limit is a framework's default that no memory backs.
+pub(super) fn is_built_in(device: &str, limit: Bytes, run: Option<&RunManifest>) -> bool {
+    LimitSetter::of(device, limit, run) == LimitSetter::BuiltIn
+}
+
 /// Says of every pool whose limit is known who set it.
 pub(super) fn name_setters(pools: &mut [PoolAnalysis], reading: &Reading) {
     let run = reading.recorded.as_ref().and_then(|recorded| recorded.manifest.as_ref());

@@ -44,6 +44,8 @@ pub struct FailureAnalysis<'a> {
     pub failure: &'a Failure,
     /// Which of those that were read.
     at: usize,
+    /// The process of the recording, by its place.
+    pub process: Option<usize>,
     /// What became of the request.
     pub outcome: FailureOutcome,
     /// Why it failed.
@@ -164,6 +166,7 @@ impl<'a> FailureAnalysis<'a> {
             held,
             growth,
             at,
+            process: read.of_process.get(at).copied().flatten(),
             outcome,
             regions: layout.map(regions).unwrap_or_default(),
             holders: layout.map(|layout| holders(layout, &read.failures.names)).unwrap_or_default(),

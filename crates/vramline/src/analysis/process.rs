@@ -199,7 +199,7 @@ fn exit_of(recorded: &Recorded) -> Option<Exit> {
 }
 
 /// The devices of a manifest, by the names that a process had for them.
-fn devices(manifest: &RunManifest) -> Vec<JobDevice> {
+pub(super) fn devices(manifest: &RunManifest) -> Vec<JobDevice> {
     let named = |number: usize| {
         let uuid = manifest.uuid_of_device(number)?;
         let device = manifest.devices.iter().find(|device| device.uuid.as_deref() == Some(&uuid))?;

@@ -102,6 +102,9 @@ pub struct Settings {
     pub trace: String,
     /// The longest duration of a trace in seconds.
     pub trace_seconds: u32,
+    /// The number of training steps after which a run without a trace ends; earlier versions made none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_after_steps: Option<u32>,
     /// Samples a second; 0 is none.
     pub rate: f64,
     /// Whether the peak is reset at each step.
@@ -469,6 +472,7 @@ mod tests {
             settings: Settings {
                 trace: "auto".to_owned(),
                 trace_seconds: 60,
+                stop_after_steps: None,
                 rate: 10.0,
                 step_peaks: false,
                 gpus: Some("0,1".to_owned()),

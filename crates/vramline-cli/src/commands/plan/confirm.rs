@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vramline::analysis::causes::read_failures;
 use vramline::analysis::plan::{
-    self, Confirmation, ConfirmationState, PlanOptions, ProbeRead, RealRun, Trial, ran_out, traced_steps,
+    self, Confirmation, ConfirmationState, PlanOptions, ProbeRead, RealRun, Trial, ran_out, training_steps,
 };
 use vramline::plan::Plan;
 
@@ -55,6 +55,11 @@ pub(super) fn confirm(
                 confirmation.add_like();
                 (*plan, found) = (again, None);
             }
+            Err(error) if !error.is_other_program() => {
+                // The plan from the probes before it stands.
+                read.pop();
+                confirmation.stop(ConfirmationState::NotAProbe, error.to_string());
+            }
             Err(error) => {
                 let Some(probe) = read.pop() else { continue };
                 confirmation.add_unlike(probe.batch, &error.to_string());
@@ -93,7 +98,8 @@ fn run(
         &ProbeJob {
             batches: &[batch],
             repeats: 1,
-            trace_steps: job.trace_steps,
+            steps: job.trace_steps,
+            is_traced: trial.is_traced,
             variable: &job.variable,
             command: &job.command,
             folder: &job.output,
@@ -131,11 +137,11 @@ fn run(
     }
     let file = recording.display().to_string();
     if ran_out {
-        let steps = reading.map_or(0, |reading| traced_steps(&reading, job.pool.as_deref()));
+        let steps = reading.map_or(0, |reading| training_steps(&reading, job.pool.as_deref()));
         return Ok(Some((RealRun { trial, file, steps, ran_out }, None)));
     }
     let reading = reading.map_err(|failure| failure.context(format!("cannot read the run '{file}'")))?;
-    let steps = traced_steps(&reading, job.pool.as_deref());
+    let steps = training_steps(&reading, job.pool.as_deref());
     let run = RealRun { trial, file: file.clone(), steps, ran_out };
     Ok(Some((run, Some(ProbeRead { batch, file, reading }))))
 }

@@ -8,7 +8,7 @@
 //! [`MAX_BATCHES`] batch sizes.
 //!
 //! Threads may order ops in ways that need less than the plan allows for. So larger batch sizes than the one that passed are tried
-//! ([`Climb`]). Not its job: running anything.
+//! ([`Climb`]). A profiler changes how threads order ops, so only runs that may become probes are traced. Not its job: running anything.
 
 use std::collections::BTreeSet;
 
@@ -18,6 +18,7 @@ use super::{PlanOptions, ProbeRead};
 use crate::analysis::reading::Reading;
 use crate::event::Framework;
 use crate::plan::{Largest, Plan};
+use crate::recording::rows::{Mark, RecordedMarkKind};
 use crate::trace::Phase;
 use crate::units::{Bytes, capitalised};
 
@@ -75,6 +76,8 @@ pub struct Trial {
     pub limit: Bytes,
     /// Whether it only measures, with more memory than the limit.
     pub only_measures: bool,
+    /// Whether it is traced, so that it can become a probe.
+    pub is_traced: bool,
     /// Its number among the runs of its kind at this batch size, from 0.
     pub number: u32,
 }
@@ -284,14 +287,13 @@ impl Confirmation {
             if !climbs || trial.is_some_and(|trial| self.passes(trial.batch) == 0) {
                 return trial;
             }
-            let from = trial.map(|trial| trial.batch).or_else(|| highest_pass(&self.runs))?;
-            let is_planned = found.and_then(|found| found.to_confirm).is_some_and(|sure| from <= sure);
-            let planned = Some(from).filter(|_| is_planned);
-            self.climb = Some(Climb { planned, runs_before: self.runs.len() });
+            highest_pass(&self.runs)?;
+            self.climb = Some(Climb { runs_before: self.runs.len() });
         }
         let likely = found.and_then(|found| found.likely);
         let batch = self.climb?.next(&self.runs, likely, u64::from(self.wanted))?;
-        Some(Trial { batch, limit, only_measures: false, number: self.number(batch, false) })
+        let number = self.number(batch, false);
+        Some(Trial { batch, limit, only_measures: false, is_traced: false, number })
     }
 
     /// The next run that the plan asks for; `None` if its answer is confirmed, or cannot be.
@@ -308,15 +310,19 @@ impl Confirmation {
         if tried.len() >= MAX_BATCHES && !tried.contains(&batch) {
             return None;
         }
+        // Its run cannot join the plan, and it is known what it needs.
+        let is_below_plan = self.measured_below(plan) == Some(batch);
         let only_measures = self.has_room
-            && (!self.unlike.is_empty() || probes_near(plan, batch, NEAR_DIVISOR) < MEASURED_RUNS)
+            && !is_below_plan
+            && (!self.unlike.is_empty() || !self.is_probed(plan, batch))
             && self.passes(batch) == 0;
         let limit = if only_measures { limit + Bytes(limit.0 / ROOM_DIVISOR) } else { limit };
         let number = self.number(batch, only_measures);
         if only_measures && number >= MAX_MEASURED_RUNS {
             return None;
         }
-        Some(Trial { batch, limit, only_measures, number })
+        let is_traced = only_measures || !self.has_threads || !(is_below_plan || self.is_probed(plan, batch));
+        Some(Trial { batch, limit, only_measures, is_traced, number })
     }
 
     /// The number of the next run of a kind at a batch size.
@@ -325,15 +331,19 @@ impl Confirmation {
         u32::try_from(self.runs.iter().filter(is_alike).count()).unwrap_or(u32::MAX)
     }
 
-    /// Whether a run is worth adding to the probes: it passed, and few probes are near it. A climb needs no plan.
+    /// Whether a run is worth adding to the probes: it passed, and few probes are near it.
     #[must_use]
     pub fn is_new(&self, plan: &Plan, run: &RealRun) -> bool {
-        self.climb.is_none()
+        run.trial.is_traced
             && !run.ran_out
             && run.steps >= MIN_STEPS
             && plan.compiled_batches().is_none()
-            && probes_near(plan, run.trial.batch, NEAR_DIVISOR)
-                < if self.has_room { MEASURED_RUNS } else { 1 }
+            && !self.is_probed(plan, run.trial.batch)
+    }
+
+    /// Whether enough probes are near a batch size.
+    fn is_probed(&self, plan: &Plan, batch: u64) -> bool {
+        probes_near(plan, batch, NEAR_DIVISOR) >= if self.has_room { MEASURED_RUNS } else { 1 }
     }
 
     /// The batch size to run next.
@@ -352,7 +362,8 @@ impl Confirmation {
             let divisor = if is_near { BELOW_NEAR_LIKELY } else { BELOW_FAR_LIKELY };
             (likely - likely.div_ceil(divisor)).max(1)
         };
-        let planned = found.to_confirm.or(found.likely.map(below_likely)).or_else(|| self.half())?;
+        let planned =
+            found.to_confirm.or(found.likely.map(below_likely)).or_else(|| self.below_plan(plan))?;
         let batch = match failed {
             Some(failed) if planned > below_failure(failed) => self.below(plan, failed)?,
             _ => planned,
@@ -365,13 +376,21 @@ impl Confirmation {
         Some(begun.unwrap_or(batch)).filter(|&batch| self.confirmed().is_none_or(|known| batch >= known))
     }
 
-    /// Half of the smallest batch size that ran, if a plan from large runs alone has room for none.
-    fn half(&self) -> Option<u64> {
-        if self.left_out.is_empty() {
-            return None;
-        }
-        let smallest = self.runs.iter().map(|run| run.trial.batch).min()?;
-        Some(smallest / 2).filter(|&half| half > 0)
+    /// A smaller batch size than those of a plan from large runs alone, which has room for none: the largest that passed, else half of the
+    /// smallest that ran.
+    fn below_plan(&self, plan: &Plan) -> Option<u64> {
+        let half = || {
+            let smallest = self.runs.iter().map(|run| run.trial.batch).min()?;
+            Some(smallest / 2).filter(|&half| half > 0 && !self.left_out.is_empty())
+        };
+        self.measured_below(plan).or_else(half)
+    }
+
+    /// The largest batch size that passed and is smaller than those of a plan from large runs alone: it is like the probes that were left out.
+    fn measured_below(&self, plan: &Plan) -> Option<u64> {
+        let planned = plan.probes.iter().map(|probe| probe.batch).min()?;
+        let passed = self.runs.iter().filter(|run| !run.ran_out).map(|run| run.trial.batch);
+        passed.filter(|&batch| batch < planned && !self.left_out.is_empty()).max()
     }
 
     /// A batch size above one that is unlike the probes, and below what failed.
@@ -402,8 +421,8 @@ impl Confirmation {
     /// keeps its distance from larger ones.
     #[must_use]
     pub fn confirmed(&self) -> Option<u64> {
-        let most = match (self.climb, self.nearest_failure()) {
-            (Some(climb), _) => climb.most(&self.runs),
+        let most = match (&self.climb, self.nearest_failure()) {
+            (Some(_), _) => climb::most(&self.runs),
             (None, Some(failed)) => failed - 1,
             (None, None) => u64::MAX,
         };
@@ -415,8 +434,14 @@ impl Confirmation {
     /// A batch size above the answer that passed more than once.
     #[must_use]
     pub fn passed_above(&self) -> Option<u64> {
-        let top = self.climb?.top(&self.runs)?;
+        let top = self.climb.and_then(|_| climb::top(&self.runs))?;
         self.confirmed().filter(|&confirmed| top > confirmed).map(|_| top)
+    }
+
+    /// The largest batch size at which about half of the runs pass, after a climb.
+    #[must_use]
+    pub(super) fn likely(&self) -> Option<u64> {
+        self.climb.and_then(|_| climb::likely(&self.runs))
     }
 
     fn has_few_steps(&self) -> bool {
@@ -552,11 +577,15 @@ pub fn ran_out(reading: &Reading) -> bool {
     (0..read.failures.list.len()).any(|at| !read.outcome(at).is_survived())
 }
 
-/// Number of training steps in the trace of a run.
+/// Number of training steps of a run: those in its trace, or those that its process announced if it was not traced.
 #[must_use]
-pub fn traced_steps(reading: &Reading, pool: Option<&str>) -> usize {
-    let steps = reading.highest_pool(pool).map(|(host, _)| &host.trace.steps);
-    steps.map_or(0, |steps| steps.iter().filter(|step| step.phase == Phase::Train).count())
+pub fn training_steps(reading: &Reading, pool: Option<&str>) -> usize {
+    if let Some((host, _)) = reading.highest_pool(pool) {
+        return host.trace.steps.iter().filter(|step| step.phase == Phase::Train).count();
+    }
+    let is_step = |mark: &&Mark| mark.kind == RecordedMarkKind::Step && mark.phase == Some(Phase::Train);
+    let processes = reading.recorded.iter().flat_map(|recorded| &recorded.processes);
+    processes.map(|process| process.marks.iter().filter(is_step).count()).max().unwrap_or_default()
 }
 
 /// The number of probes within one part in so many of a batch size.

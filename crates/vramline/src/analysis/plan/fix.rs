@@ -60,10 +60,11 @@ pub(super) fn offered(
     let at_once = options.limit.and_then(|limit| plan.reserved_at_once(limit));
     let under_limit =
         |fixed: Fixed| Fixed { pool: at_once.or(fixed.pool).filter(|_| fixed.pool.is_some()), ..fixed };
-    fixes.map(|fixed| offer(under_limit(fixed), options, first, framework)).filter(saves_any).collect()
+    fixes.map(|fixed| offer(plan, under_limit(fixed), options, first, framework)).filter(saves_any).collect()
 }
 
 fn offer(
+    plan: &Plan,
     fixed: Fixed,
     options: &PlanOptions,
     first: &BatchPrediction,
@@ -72,7 +73,7 @@ fn offer(
     let batch = first.taken.batch;
     let names: Vec<&str> = fixed.fixes.iter().map(|fix| fix.name()).collect();
     let snippets: Vec<String> = fixed.fixes.iter().map(|fix| fix.snippet(framework)).collect();
-    let is_outside = fixed.fixes.iter().all(|fix| fix.is_from_outside());
+    let is_outside = fixed.fixes.iter().all(|&fix| plan.is_from_outside(fix));
     let verify = || {
         let braces = format!("{{{}}}", options.variable);
         format!("vramline verify --fix {} --batch {batch} -- CMD {braces}", names.join("+"))

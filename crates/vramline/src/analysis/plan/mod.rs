@@ -4,12 +4,13 @@ mod climb;
 mod compiled;
 mod confirm;
 mod document;
+mod edge;
 mod fix;
 mod prediction;
 mod verdict;
 
 pub use compiled::{CompiledStep, of_compiled};
-pub use confirm::{Confirmation, ConfirmationState, MAX_BATCHES, RealRun, Trial, ran_out, traced_steps};
+pub use confirm::{Confirmation, ConfirmationState, MAX_BATCHES, RealRun, Trial, ran_out, training_steps};
 pub use document::{NotAPlan, PlanDocument, PlanDoubt, PlannedBatch, PlannedConfirmation, PlannedLargest};
 pub(crate) use fix::UNMEASURED;
 pub use fix::{OfferedFix, Saving};
@@ -84,6 +85,12 @@ pub enum NoPlan {
 }
 
 impl NoPlan {
+    /// Whether probes differ as those of other programs do: a larger run may use other kernels.
+    #[must_use]
+    pub fn is_other_program(&self) -> bool {
+        matches!(self, NoPlan::NotPlanned(NotPlanned::Different { .. } | NotPlanned::KeepsOthers { .. }))
+    }
+
     /// What to do now.
     #[must_use]
     pub fn hint(&self) -> &'static str {

@@ -186,6 +186,7 @@ impl<'a> Answers<'a> {
         }
         // Whatever the plan does not know about a batch size, its runs have shown.
         let is_confirmed = self.confirmation.confirmed() == Some(prediction.batch);
+        new.retain(|doubt| !is_confirmed || !matches!(doubt, Doubt::KernelMayChange(_)));
         let is_certain = is_confirmed || !new.iter().any(Doubt::is_serious);
         let known = if is_confirmed { &mut self.settled } else { &mut self.doubts };
         for doubt in new {
@@ -244,8 +245,7 @@ impl<'a> Answers<'a> {
         let likely = likely.map(|likely| likely.min(most)).filter(|&likely| likely > 0);
         if let Some(sure) = self.confirmation.confirmed().filter(|_| self.confirmation.is_for_largest()) {
             let _ = self.is_certain_at(sure, predictions);
-            let passed = self.confirmation.passed_above().unwrap_or(sure);
-            let likely = likely.map_or(passed, |likely| likely.max(passed));
+            let likely = self.confirmation.likely().or(likely).map_or(sure, |likely| likely.max(sure));
             return LargestBatch { sure: Ok(sure), expected: Ok(sure), likely: Ok(likely) };
         }
         if failed.is_some_and(|failed| sure >= Some(failed)) {
