@@ -188,6 +188,10 @@ fn other_pools(report: &Report, style: Style) -> Vec<String> {
         .iter()
         .filter_map(|pool| {
             let peak = pool.lifetime_peak_bytes.max(pool.peak_bytes)?;
+            let host = match report.pools.iter().any(|other| other.host != pool.host) {
+                true => format!(" of host {}", pool.host),
+                false => String::new(),
+            };
             let rank = match (pool.rank, pool.pid) {
                 (Some(rank), _) => format!(", rank {rank}"),
                 (None, Some(pid)) if others.iter().any(|other| other.pid != Some(pid)) => {
@@ -200,7 +204,7 @@ fn other_pools(report: &Report, style: Style) -> Vec<String> {
             } else {
                 format!(" on {}", pool.device)
             };
-            Some(format!("{}{place}{rank} {peak}", pool.name))
+            Some(format!("{}{place}{host}{rank} {peak}", pool.name))
         })
         .collect();
     if known.is_empty() {

@@ -130,8 +130,8 @@ struct LedgerFigures {
 impl LedgerFigures {
     fn of(report: &ReportAnalysis, pool: &PoolAnalysis) -> LedgerFigures {
         let bytes = |line: &Line| line.bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
-        let lines = report.ledger_lines(&pool.device).filter(|line| line.what.kind() == LineKind::Other);
-        let highest = report.highest_of(&pool.device);
+        let lines = report.ledger_lines(pool).filter(|line| line.what.kind() == LineKind::Other);
+        let highest = report.highest_of(pool);
         let others: Vec<Bytes> = lines.filter_map(bytes).collect();
         let grown = highest.iter().flat_map(|highest| &highest.growths);
         LedgerFigures {
@@ -146,8 +146,7 @@ impl LedgerFigures {
 
 /// What driver calls of the pool's process took, by the ledger at the peak.
 fn held_lines(report: &ReportAnalysis, pool: &PoolAnalysis) -> Vec<HeldLine> {
-    let of_device = report.ledgers.iter().find(|each| each.ledger.device == pool.device);
-    let Some(ledger) = of_device.map(|each| &each.ledger) else { return Vec::new() };
+    let Some(ledger) = report.ledgers_of(pool).next().map(|each| &each.ledger) else { return Vec::new() };
     let of_jobs = |line: &&Line| matches!(line.what, What::Job(_));
     let is_alone = ledger.lines.iter().filter(of_jobs).count() == 1;
     let is_process = |line: &Line| match &line.what {

@@ -234,7 +234,7 @@ fn device_total(report: &ReportAnalysis, pool: &PoolAnalysis) -> Option<Bytes> {
     if pool.device.starts_with("CPU") || pool.device.starts_with("HOST") {
         return None;
     }
-    let mut lines = report.ledger_lines(&pool.device);
+    let mut lines = report.ledger_lines(pool);
     let total = lines.find(|line| line.what.kind() == LineKind::Device).and_then(|line| line.bytes);
     let told = total.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes);
     told.or_else(|| pool.hardware.as_ref()?.memory)

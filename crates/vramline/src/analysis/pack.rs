@@ -351,7 +351,7 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
             minimum,
             is_sure: basis == NeedBasis::Replay,
             outside: report
-                .highest_of(&pool.device)
+                .highest_of(pool)
                 .and_then(|highest| highest.outside)
                 .filter(|_| !is_on_host)
                 .or(options.context),
@@ -361,10 +361,10 @@ fn of_run(job: &PackJob, reading: &Reading, options: &PackOptions) -> Result<Job
         framework: report.source.framework,
         batch: None,
         command: command(&report),
-        device: device(&report, &pool.device),
+        device: device(&report, pool),
         on_host: is_on_host.then(|| HostUse {
-            own: figure(&report, &pool.device, LineKind::Host),
-            total: figure(&report, &pool.device, LineKind::Device),
+            own: figure(&report, pool, LineKind::Host),
+            total: figure(&report, pool, LineKind::Device),
         }),
     })
 }
@@ -402,19 +402,19 @@ fn least_limit(reading: &Reading, pool: &str) -> Option<LeastLimit> {
 }
 
 /// A line of a device's ledger, summed over the processes of the job; `None` if one is unknown.
-fn line(report: &ReportAnalysis, device: &str, kind: LineKind) -> Option<i64> {
-    let lines = report.ledger_lines(device).filter(|line| line.what.kind() == kind);
+fn line(report: &ReportAnalysis, pool: &PoolAnalysis, kind: LineKind) -> Option<i64> {
+    let lines = report.ledger_lines(pool).filter(|line| line.what.kind() == kind);
     lines.map(|line| line.bytes).reduce(|sum, more| Some(sum?.saturating_add(more?)))?
 }
 
 /// The same as bytes.
-fn figure(report: &ReportAnalysis, device: &str, kind: LineKind) -> Option<Bytes> {
-    line(report, device, kind).and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes)
+fn figure(report: &ReportAnalysis, pool: &PoolAnalysis, kind: LineKind) -> Option<Bytes> {
+    line(report, pool, kind).and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes)
 }
 
 /// The device's total and driver-reserved memory.
-fn device(report: &ReportAnalysis, device: &str) -> Option<(Bytes, Bytes)> {
-    figure(report, device, LineKind::Device).zip(figure(report, device, LineKind::Reserved))
+fn device(report: &ReportAnalysis, pool: &PoolAnalysis) -> Option<(Bytes, Bytes)> {
+    figure(report, pool, LineKind::Device).zip(figure(report, pool, LineKind::Reserved))
 }
 
 /// Warns of what is unknown about a job.

@@ -38,7 +38,7 @@ struct PoolSize {
 
 impl PoolSize {
     fn of(report: &ReportAnalysis, pool: &PoolAnalysis, replay: Option<&Replayed>) -> Option<PoolSize> {
-        let lines: Vec<&Line> = report.ledger_lines(&pool.device).collect();
+        let lines: Vec<&Line> = report.ledger_lines(pool).collect();
         let of = |kind: LineKind| {
             let of_kind = lines.iter().filter(move |line| line.what.kind() == kind);
             of_kind.map(|line| line.bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Bytes))
@@ -92,7 +92,7 @@ impl PoolSize {
 
 /// What lies outside the pool: its largest parts where driver calls name them, or where their sizes are known from elsewhere.
 fn outside(report: &ReportAnalysis, pool: &PoolAnalysis) -> String {
-    if let Some(parts) = largest_parts(report, &pool.device, by_calls) {
+    if let Some(parts) = largest_parts(report.ledger_lines(pool), by_calls) {
         return format!("outside the pool ({parts})");
     }
     let estimated = |what: &What| match what {
@@ -100,9 +100,10 @@ fn outside(report: &ReportAnalysis, pool: &PoolAnalysis) -> String {
         What::EstimatedStep(step) => Some(step.phrase()),
         _ => None,
     };
-    largest_parts(report, &pool.device, estimated).map_or("for context and libraries".to_owned(), |parts| {
-        format!("for context and libraries (estimated: {parts})")
-    })
+    largest_parts(report.ledger_lines(pool), estimated)
+        .map_or("for context and libraries".to_owned(), |parts| {
+            format!("for context and libraries (estimated: {parts})")
+        })
 }
 
 fn by_calls(what: &What) -> Option<String> {
@@ -113,14 +114,13 @@ fn by_calls(what: &What) -> Option<String> {
 }
 
 /// The largest parts that have a name, in a sentence; `None` if there are none.
-fn largest_parts(
-    report: &ReportAnalysis,
-    device: &str,
+fn largest_parts<'a>(
+    lines: impl Iterator<Item = &'a Line>,
     name_of: impl Fn(&What) -> Option<String>,
 ) -> Option<String> {
     const SHOWN: usize = 3;
     let mut parts: Vec<(String, i64)> = Vec::new();
-    for line in report.ledger_lines(device) {
+    for line in lines {
         let (Some(name), Some(bytes)) = (name_of(&line.what), line.bytes) else { continue };
         match parts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) => *sum = sum.saturating_add(bytes),
@@ -141,7 +141,7 @@ pub(super) fn without_pool(report: &ReportAnalysis) -> Option<String> {
     let of_job = ledger.lines.iter().filter(|line| line.what.kind() == LineKind::Job);
     let held: i64 = of_job.filter_map(|line| line.bytes).sum();
     let held = Bytes(u64::try_from(held).ok().filter(|held| *held > 0)?);
-    let parts = largest_parts(report, &ledger.device, by_calls)?;
+    let parts = largest_parts(ledger.lines.iter(), by_calls)?;
     let device = &ledger.device;
     Some(format!(
         "No framework reports a pool. At the peak, nvidia-smi shows {held} for this job on {device}: {parts}."
@@ -150,8 +150,7 @@ pub(super) fn without_pool(report: &ReportAnalysis) -> Option<String> {
 
 /// The moment that the figures are of.
 fn moment(report: &ReportAnalysis, pool: &PoolAnalysis) -> &'static str {
-    let ledger = report.ledgers.iter().find(|each| each.ledger.device == pool.device);
-    match ledger.map(|each| each.moment) {
+    match report.ledgers_of(pool).next().map(|each| each.moment) {
         Some(LedgerMoment::TracedPeak) => "At that traced moment,",
         Some(LedgerMoment::HighestReading) => "At the highest sample (the peak may lie between two samples),",
         Some(LedgerMoment::LastReading) => "At the last reading of the driver,",

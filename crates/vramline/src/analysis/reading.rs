@@ -98,6 +98,11 @@ impl Reading {
         self.hosts.iter().enumerate().find(|(_, host)| host.process == Some(process))
     }
 
+    /// The process of the recording that a trace is of.
+    pub(super) fn process_of(&self, host: &Host) -> Option<&RecordedProcess> {
+        self.recorded.as_ref()?.processes.get(host.process?)
+    }
+
     fn empty() -> Reading {
         Reading {
             hosts: Vec::new(),

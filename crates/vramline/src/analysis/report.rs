@@ -233,15 +233,25 @@ impl PoolAnalysis {
 }
 
 impl ReportAnalysis {
-    /// The highest figures of a device, if a recording has them.
-    pub(crate) fn highest_of(&self, device: &str) -> Option<&HighestFigures> {
-        self.highest.iter().find(|each| each.device == device).map(|each| &each.figures)
+    /// The highest figures of a pool's device, if a recording has them.
+    pub(crate) fn highest_of(&self, pool: &PoolAnalysis) -> Option<&HighestFigures> {
+        let of_device = || self.highest.iter().filter(|each| each.device == pool.device);
+        let here = of_device().find(|each| each.host.as_deref() == Some(&pool.host));
+        here.or_else(|| of_device().next()).map(|each| &each.figures)
     }
 
-    /// The lines of a device's ledger.
-    pub(crate) fn ledger_lines<'a>(&'a self, device: &str) -> impl Iterator<Item = &'a Line> {
-        let of_device = self.ledgers.iter().filter(move |each| each.ledger.device == device);
-        of_device.flat_map(|each| &each.ledger.lines)
+    /// The ledgers of a pool's device. Other hosts may have a device of the same name; where the pool's host has no ledger by its name, all
+    /// of them count.
+    pub(crate) fn ledgers_of(&self, pool: &PoolAnalysis) -> impl Iterator<Item = &DeviceLedger> {
+        let of_device = || self.ledgers.iter().filter(|each| each.ledger.device == pool.device);
+        let is_here = |each: &&DeviceLedger| each.host.as_deref() == Some(&pool.host);
+        let is_known = of_device().any(|each| is_here(&each));
+        of_device().filter(move |each| !is_known || is_here(each))
+    }
+
+    /// The lines of these ledgers.
+    pub(crate) fn ledger_lines(&self, pool: &PoolAnalysis) -> impl Iterator<Item = &Line> {
+        self.ledgers_of(pool).flat_map(|each| &each.ledger.lines)
     }
 }
 
@@ -392,6 +402,11 @@ impl ReportAnalysis {
             }
             let mut analysed = self.pool(reading, host, pool, (options, depth));
             analysed.trace = Some(TracePlace { host: number, pool: place });
+            // In a container, a profiler may know other names and numbers than the recording.
+            if let Some(process) = reading.process_of(host) {
+                (analysed.host, analysed.pid) = (process.id.host().to_owned(), Some(process.id.pid().into()));
+                analysed.rank = process.facts.rank;
+            }
             self.pools.push(analysed);
             // A recording knows the steps better.
             if self.job.is_none() {
@@ -557,7 +572,8 @@ impl ReportAnalysis {
 
     /// Sets where in the program the peaks of a process' pools were reached.
     fn set_places(&mut self, story: &ProcessStory<'_>, steps: &[RecordedStep]) {
-        for pool in self.pools.iter_mut().filter(|pool| pool.pid == Some(story.pid())) {
+        let (host, pid) = (story.host(), Some(story.pid()));
+        for pool in self.pools.iter_mut().filter(|pool| pool.host == host && pool.pid == pid) {
             pool.peak_in = pool.peak_at.map(|at| story.place_at(at, &pool.device, steps));
             if pool.lifetime_peak > pool.peak {
                 pool.rose_in = story.place_of_rise(&pool.device, steps);
@@ -574,11 +590,10 @@ impl ReportAnalysis {
             if !options.is_asked(name.unwrap_or(&device)) {
                 continue;
             }
-            let is_it =
-                |pool: &&mut PoolAnalysis| Some(&pool.name) == name && pool.pid.is_none_or(|of| of == pid);
+            let is_it = |pool: &&mut PoolAnalysis| {
+                Some(&pool.name) == name && pool.host == story.host() && pool.pid == Some(pid)
+            };
             if let Some(pool) = self.pools.iter_mut().find(is_it) {
-                pool.pid = Some(pid);
-                pool.rank = rank;
                 pool.lifetime_peak = pool.lifetime_peak.max(peak);
                 continue;
             }

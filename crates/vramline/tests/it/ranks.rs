@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vramline::Reading;
@@ -15,6 +15,7 @@ use vramline::analysis::redaction::Redaction;
 use vramline::analysis::report::{ReportAnalysis, ReportOptions, report};
 use vramline::event::{How, Phase};
 use vramline::recording::folder::{Part, ProcessId};
+use vramline::recording::gather::gather;
 use vramline::recording::process::ProcessRecorder;
 use vramline::recording::rows::{Counters, Mark, Moment, RecordedMarkKind, Sample};
 use vramline::snapshot::Role;
@@ -289,6 +290,47 @@ fn each_rank_is_as_if_recorded_alone() {
     assert_eq!(parts.iter().map(|part| part.bytes).sum::<i64>(), outlier.difference);
     let peak = |rank: usize| i64::try_from(ranks.ranks.get(rank).unwrap().peak.unwrap().0).unwrap();
     assert_eq!(outlier.difference, peak(3) - peak(0));
+}
+
+/// A recording as if its launcher and its process had run on another host.
+fn on_host(folder: &Path, name: &str, of: &str, host: &str) -> PathBuf {
+    let to = folder.join(format!("{host}.vram"));
+    copy_folder(&fixture(name), &to);
+    for entry in fs::read_dir(&to).unwrap() {
+        let from = entry.unwrap().path();
+        let file = from.file_name().unwrap().to_str().unwrap();
+        let number = of.split_once('-').unwrap().1;
+        fs::rename(&from, to.join(file.replace(of, &format!("{host}-{number}")))).unwrap();
+    }
+    let manifest = to.join("run.json");
+    let mut facts: serde_json::Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    facts["host"] = host.into();
+    fs::write(&manifest, facts.to_string()).unwrap();
+    to
+}
+
+#[test]
+fn hosts_without_ranks_have_their_own_pools() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "tf221_cpu_keras.vram";
+    // Both have the same process number and the same device.
+    let parts = ["a", "b"].map(|host| on_host(folder.path(), name, "vm-20013-1648239", host));
+    let job = folder.path().join("job.vram");
+    gather(&parts, &job, Some("two"), |_| {}).unwrap();
+    let job = report(&vramline::read(&job).unwrap(), &ReportOptions::default());
+    let alone = report(&vramline::read(&fixture(name)).unwrap(), &ReportOptions::default());
+    assert!(job.ranks.is_none());
+    let pool = alone.pools.first().unwrap();
+    let places: Vec<_> =
+        job.pools.iter().map(|each| (each.host.as_str(), each.pid, each.highest())).collect();
+    assert_eq!(places, [("a", pool.pid, pool.highest()), ("b", pool.pid, pool.highest())]);
+    // Sentences on the pool are about one host.
+    let about_pool = |report: &ReportAnalysis| -> Vec<String> {
+        let sentences = report.answer.explanation.iter().cloned();
+        sentences.filter(|sentence| sentence.contains("pool")).collect()
+    };
+    assert!(!about_pool(&alone).is_empty());
+    assert_eq!(about_pool(&job), about_pool(&alone));
 }
 
 #[test]

@@ -75,8 +75,14 @@ impl DatasetSource {
         let identity = identity.or_else(|| processes.first().map(|process| process.identity.clone()));
         let command = report.job.as_ref().map(|job| job.command.as_slice()).unwrap_or_default();
         let driver = manifest.and_then(|manifest| manifest.driver.as_ref());
-        let pools: Vec<DatasetPool> =
-            report.pools.iter().map(|pool| self.pool(pool, &report, &hosts, &processes)).collect();
+        let pools: Vec<DatasetPool> = report
+            .pools
+            .iter()
+            .map(|pool| DatasetPool {
+                host: hosts.of_process(&pool.host, pool.pid),
+                sizes: PoolSizes::of(pool, &report),
+            })
+            .collect();
         DatasetEntry {
             script: self.script.and_then(|at| command.get(at)).cloned(),
             command: (!command.is_empty()).then(|| command.join(" ")),
@@ -90,27 +96,6 @@ impl DatasetSource {
             processes,
             hosts,
             report,
-        }
-    }
-
-    /// Where a pool belongs. Of a recording the process tells host and number: in a container, profilers may know others.
-    fn pool(
-        &self,
-        pool: &PoolAnalysis,
-        report: &ReportAnalysis,
-        hosts: &Hosts,
-        processes: &[DatasetProcess],
-    ) -> DatasetPool {
-        let traced = pool.trace_in(&self.reading).and_then(|(host, _)| host.process);
-        let process = traced.and_then(|number| processes.get(number));
-        DatasetPool {
-            host: process.map_or_else(
-                || hosts.of_process(&pool.host, pool.pid),
-                |process| Key::host(Some(&process.host)),
-            ),
-            pid: process.map(|process| process.pid).or(pool.pid),
-            rank: process.and_then(|process| process.rank).or(pool.rank),
-            sizes: PoolSizes::of(pool, report),
         }
     }
 
@@ -235,10 +220,6 @@ impl DatasetDevice {
 pub struct DatasetPool {
     /// The machine.
     pub host: Key,
-    /// The process.
-    pub pid: Option<u64>,
-    /// Its rank in a distributed job.
-    pub rank: Option<u64>,
     /// What it took from the driver.
     pub sizes: PoolSizes,
 }
@@ -259,8 +240,13 @@ impl PoolSizes {
         let replayed =
             replay.filter(|replay| replay.address_matches == replay.allocs).map(|replay| replay.pool);
         let snapshot = pool.caching.as_ref().map(|caching| caching.reserved_peak);
-        let is_alone = report.pools.iter().filter(|other| other.device == pool.device).count() == 1;
-        let counter = report.highest_of(&pool.device).and_then(|highest| highest.taken).filter(|_| is_alone);
+        let is_alone = report
+            .pools
+            .iter()
+            .filter(|other| (&other.host, &other.device) == (&pool.host, &pool.device))
+            .count()
+            == 1;
+        let counter = report.highest_of(pool).and_then(|highest| highest.taken).filter(|_| is_alone);
         let all = [(snapshot, "snapshot"), (replayed, "replay"), (counter, "counter")];
         // A trace of the first steps does not know what later ones took.
         let highest = all.into_iter().filter(|(bytes, _)| bytes.is_some()).max_by_key(|(bytes, _)| *bytes);

@@ -149,8 +149,8 @@ impl PoolRow {
             pool_number: number,
             pool: pool.name.clone(),
             device: pool.device.clone(),
-            pid: place.pid,
-            rank: place.rank,
+            pid: pool.pid,
+            rank: pool.rank,
             limit_bytes: pool.limit_bytes,
             limit_by: pool.limit_by.map(LimitSetter::word),
             allocs: pool.allocs,
@@ -217,12 +217,12 @@ pub(super) struct PeakRow {
 
 impl PeakRow {
     /// The holders of a pool at one moment.
-    pub(super) fn all(number: usize, pool: &PoolView, place: &DatasetPool, held: &HeldView) -> Vec<PeakRow> {
+    pub(super) fn all(number: usize, pool: &PoolView, held: &HeldView) -> Vec<PeakRow> {
         let row = |holder: &'static str, bytes: Bytes| PeakRow {
             pool_number: number,
             pool: pool.name.clone(),
             device: pool.device.clone(),
-            pid: place.pid,
+            pid: pool.pid,
             holder,
             bytes,
             count: None,

@@ -261,7 +261,7 @@ impl<S: RowSink> Rows<'_, S> {
         let report = Report::from(report);
         for (number, (pool, place)) in report.pools.iter().zip(&pools).enumerate() {
             self.add(DatasetTable::Pools, &place.host, &PoolRow::of(number, pool, place))?;
-            for holder in pool.at_peak.iter().flat_map(|held| PeakRow::all(number, pool, place, held)) {
+            for holder in pool.at_peak.iter().flat_map(|held| PeakRow::all(number, pool, held)) {
                 self.add(DatasetTable::Peaks, &place.host, &holder)?;
             }
         }
