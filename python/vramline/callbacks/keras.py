@@ -176,8 +176,8 @@ class MemoryCallback(measuring.Measurements, _base()):  # type: ignore[misc]  # 
         first = self._first_batch
         last = max(executions.last_of(batch, kind, self, self._in_fit), first)
         if not self._wanted(first, last):
-            self._note(self._read())
-            if self._open and self._open[-1][0] == "batch":
+            self._note()
+            if self._is_innermost("batch"):
                 self._close_innermost()
             return
         number = f"{last}" if first == last else f"{first} to {last}"

@@ -53,12 +53,13 @@ def numbers(name: str, unit: str, given: Any) -> Literal["all"] | frozenset[int]
     return frozenset(int(number) for number in given)
 
 
-def add_peaks(to: dict[str, int | None], peaks: dict[str, int | None]) -> None:
-    """Raises the peaks of devices to these."""
+def raise_peaks(peaks: dict[str, int | None], *kept: dict[str, int | None]) -> None:
+    """Raises the peaks of devices that are kept to these."""
     for device, peak in peaks.items():
-        known = to.get(device)
-        if known is None or (peak is not None and peak > known):
-            to[device] = peak
+        for highest in kept:
+            known = highest.get(device)
+            if known is None or (peak is not None and peak > known):
+                highest[device] = peak
 
 
 class Measurements:
@@ -68,9 +69,10 @@ class Measurements:
     the peak is not reset, the peak of a unit is known only if it is the highest so far.
     """
 
-    # How Vramline learned of the units, and the unit that is numbered.
+    # How Vramline learned of the units, the unit that is numbered, and units whose peaks are not of the training around them.
     _how: How = "keras"
     _numbered = "batch"
+    _apart: tuple[str, ...] = ()
 
     def __init__(self, print_stats: bool, devices: str | Collection[str] | None, logs: bool, resets: bool = True) -> None:
         super().__init__()
@@ -88,6 +90,8 @@ class Measurements:
         self._open: list[tuple[str, int, dict[str, int | None]]] = []
         # The last peak of each device, where it is not reset.
         self._last_peaks: dict[str, int] = {}
+        # By device: the highest peak since a subclass has emptied this, without units apart.
+        self._highest: dict[str, int | None] = {}
 
     @property
     def path(self) -> str | None:
@@ -146,8 +150,11 @@ class Measurements:
             if read.current is None:
                 session.warn(f"MemoryCallback: {read.device} is not measured: {read.reason or 'the framework does not report its memory'}")
 
-    def _note(self, reads: list[Counters]) -> dict[str, int | None]:
-        """Adds the peaks since the last reading to the innermost open unit, and returns them."""
+    # Each step runs the next functions, in code that is not in the processor's caches: a call of Python costs nearly a microsecond there.
+
+    def _note(self) -> list[Counters]:
+        """Reads the counters, adds the peaks since the last reading to the innermost open unit, and returns the counters."""
+        reads = self._read()
         peaks: dict[str, int | None] = {}
         for read in reads:
             peak = read.peak
@@ -157,9 +164,13 @@ class Measurements:
                 self._last_peaks[read.device] = peak
                 peak = peak if risen else None
             peaks[read.device] = peak
-        if self._open:
-            add_peaks(self._open[-1][2], peaks)
-        return peaks
+        if not self._open:
+            raise_peaks(peaks, self._highest)
+        elif self._open[-1][0] in self._apart:
+            raise_peaks(peaks, self._open[-1][2])
+        else:
+            raise_peaks(peaks, self._open[-1][2], self._highest)
+        return reads
 
     def _reset(self) -> None:
         if self._resets:
@@ -168,29 +179,32 @@ class Measurements:
     def _begin(self, unit: str) -> None:
         if not self._is_checked:
             self._check()
-        self._note(self._read())
-        self._reset()
+        self._note()
+        if self._resets:
+            counters.reset_all()
         # The unit has no peaks yet: the first reading after the reset sets them.
         self._open.append((unit, time.monotonic_ns(), {}))
 
     def _is_open(self, unit: str) -> bool:
-        # A loop, which takes a third of the time of a generator: every step asks.
+        # A loop, which takes a third of the time of a generator.
         for name, _, _ in self._open:  # noqa: SIM110
             if name == unit:
                 return True
         return False
 
+    def _is_innermost(self, unit: str) -> bool:
+        return bool(self._open) and self._open[-1][0] == unit
+
     def _close_innermost(self) -> tuple[str, int, dict[str, int | None]]:
         """Closes the innermost unit, adds its peaks to the one around it, and returns it."""
         unit = self._open.pop()
         if self._open:
-            add_peaks(self._open[-1][2], unit[2])
+            raise_peaks(unit[2], self._open[-1][2])
         return unit
 
     def _end(self, unit: str, label: str, phase: Phase, number: int | None, batches: int = 1) -> dict[str, dict[str, Any]]:
         """Ends a unit and returns its measurements by device. Units inside it that an exception left open end with it."""
-        reads = self._read()
-        self._note(reads)
+        reads = self._note()
         begin: int | None = None
         peaks: dict[str, int | None] = {}
         while self._open:
@@ -206,13 +220,12 @@ class Measurements:
             print(self._line(label, figures), flush=True)
         if self._recording is not None:
             kind = _KINDS.get(unit, "phase")
-            told = []
-            for read in reads:
-                peak = peaks.get(read.device)
-                told.append(read if peak is None else Counters(read.device, read.current, peak, begin, read.pool, read.limit, read.reason))
-            step = None if kind != "step" else number
-            count = batches if kind == "step" else None
-            text = label if kind == "phase" else None
+            # With the peak of the unit, where it is known.
+            told = [
+                read if peaks.get(read.device) is None else (read.device, read.current, peaks[read.device], begin, *read[4:])
+                for read in reads
+            ]
+            step, count, text = (number, batches, None) if kind == "step" else (None, None, label if kind == "phase" else None)
             self._recording._session.mark(kind, text, phase, self._how, step, count, self._epoch, begin, told)
         return figures
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 from vramline import shown
-from vramline.callbacks.measuring import GIB, Measurements, add_peaks, numbers
+from vramline.callbacks.measuring import GIB, Measurements, numbers, raise_peaks
 from vramline.callbacks.ranks import Ranks
 from vramline.frameworks import counters, inventory
 from vramline.frameworks.adapter import Counters
@@ -20,8 +20,6 @@ from vramline.words import How, Phase
 
 _UNITS = {"gib": GIB}
 _FIGURES = ("peak", "current", "reserved")
-# Units whose peaks are not in the lines of a training.
-_NOT_LOGGED = ("evaluate", "predict")
 
 
 class TrainerMeasurements(Measurements):
@@ -32,6 +30,8 @@ class TrainerMeasurements(Measurements):
 
     _how: How = "trainer"
     _numbered = "step"
+    # No step or epoch is inside an evaluation or a prediction, and their peaks are not in the log's lines of a training.
+    _apart = ("evaluate", "predict")
 
     def __init__(
         self,
@@ -50,8 +50,6 @@ class TrainerMeasurements(Measurements):
         self._is_counted = False
         self._is_settled = False
         self._step: int | None = None
-        # By device: the highest peak since the last line of the trainer's log, without evaluations and predictions.
-        self._since_log: dict[str, int | None] = {}
         self._ranks: Ranks | None = None
         self._made()
 
@@ -67,13 +65,6 @@ class TrainerMeasurements(Measurements):
             reads = [read for read in reads if read.device == self._main or read.peak or read.pool or read.reason]
             reads.sort(key=lambda read: read.device != self._main)
         return reads
-
-    def _note(self, reads: list[Counters]) -> dict[str, int | None]:
-        peaks = super()._note(reads)
-        # No step or epoch is inside an evaluation or a prediction.
-        if not self._open or self._open[-1][0] not in _NOT_LOGGED:
-            add_peaks(self._since_log, peaks)
-        return peaks
 
     def _settle(self, device: Any, rank: int, who_reads_peak: str | None) -> None:
         """Takes what the trainer knows when it begins, once: its device, this process' rank, and who else reads PyTorch's peak."""
@@ -103,7 +94,7 @@ class TrainerMeasurements(Measurements):
         self._is_counted = False
         self._ranks = Ranks()
         self._begin("train")
-        self._since_log = {}
+        self._highest = {}
 
     def _end_training(self) -> dict[str, dict[str, Any]]:
         self._epoch = None
@@ -154,9 +145,8 @@ class TrainerMeasurements(Measurements):
 
     def _figures_since_log(self) -> dict[str, float]:
         """Returns the figures for a line of the trainer's log: of the time since the line before. Begins the next such time."""
-        reads = self._read()
-        self._note(reads)
-        peaks, self._since_log = self._since_log, {}
+        reads = self._note()
+        peaks, self._highest = self._highest, {}
         self._reset()
         rows = {read.device: self._row("", "train", None, read, peaks.get(read.device)) for read in reads}
         return self._figures(rows, "") | self._of_all_ranks()
@@ -173,7 +163,7 @@ class TrainerMeasurements(Measurements):
         """Returns the highest peak of each device in what is open, such as a training, also if the peak was reset since."""
         peaks: dict[str, int | None] = {}
         for _, _, of_unit in self._open:
-            add_peaks(peaks, of_unit)
+            raise_peaks(of_unit, peaks)
         return peaks
 
     def _fail(self, error: BaseException) -> None:
@@ -190,7 +180,7 @@ class TrainerMeasurements(Measurements):
             whole = f"this {around}"
         reads = self._read()
         highest = self._peaks_so_far()
-        add_peaks(highest, {read.device: read.peak for read in reads})
+        raise_peaks({read.device: read.peak for read in reads}, highest)
         facts += [
             f"{read.device}: {shown.size_text(read.current)} in use now, {shown.size_text(highest[read.device])} at the peak of {whole}."
             for read in reads

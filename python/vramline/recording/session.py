@@ -116,7 +116,7 @@ class Session:
         batches: int | None = None,
         epoch: int | None = None,
         begin_ns: int | None = None,
-        read: list[Counters] | None = None,
+        read: Sequence[tuple[Any, ...]] | None = None,
         trace_state: TraceState | None = None,
         window: int | None = None,
         opened_for: WindowReason | None = None,
