@@ -13,8 +13,9 @@ two limits:
 - `curve`: the same ladder without a plan, from a batch size that always passed up. The planner's weights for widths of edges were chosen after these runs.
 
 Rows are kept in benches/kept, recordings in benches/out/sure. What is there is not run again, but for the parts that `--again` names: after a
-change of the planner its answers have to be asked for again, and runs of the same batch size under the same limit still count. TensorFlow
-decides about oneDNN when it is imported, so a process gathers for one setting; both can run side by side.
+change of the planner its answers have to be asked for again, and runs of the same batch size under the same limit still count. But for
+limits, rows count only on the kind of processor that they were made on: others run other kernels in other orders. TensorFlow decides about
+oneDNN when it is imported, so a process gathers for one setting. Gather on a quiet machine, one setting after the other.
 """
 
 import argparse
@@ -85,20 +86,39 @@ def passes(model, batch, limit):
     return peak
 
 
-class Kept:
-    """What was gathered of one setting: a row for each question, as lines of JSON. The last row of a question counts."""
+def this_processor():
+    """The kind of processor that this is, as far as TensorFlow's kernels depend on it."""
+    lines = (line.split(":", 1) for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if ":" in line)
+    facts = {}
+    for name, value in lines:
+        facts.setdefault(name.strip(), value.strip())
+    features = [name for name in ("avx2", "avx512f") if name in facts.get("flags", "").split()]
+    return f"{facts.get('model name', platform.machine())}, family {facts.get('cpu family', 'unknown')}, {', '.join(features) or 'no AVX2'}"
 
-    def __init__(self, onednn, again=()):
-        self.path, self.rows = KEPT / f"sure-onednn-{onednn}.jsonl", {}
-        if self.path.exists():
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                row = json.loads(line)
-                self.rows[tuple(row["key"])] = row
-        self.rows = {key: row for key, row in self.rows.items() if key[1] not in again}
+
+def path_of(onednn):
+    return KEPT / f"sure-onednn-{onednn}.jsonl"
+
+
+def lines_of(onednn):
+    path = path_of(onednn)
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+class Kept:
+    """What was gathered of one setting on one kind of processor (None: earlier rows do not say): a row for each question, as lines of JSON.
+    The last row of a question counts."""
+
+    def __init__(self, onednn, processor, again=()):
+        self.path, self.processor, self.rows = path_of(onednn), processor, {}
+        for row in lines_of(onednn):
+            key = tuple(row["key"])
+            if key[1] not in again and (key[1] == "limit" or row.get("processor") == processor):
+                self.rows[key] = row
 
     def get(self, key, make):
         if key not in self.rows:
-            row = {"key": key} | make()
+            row = {"key": key, "processor": self.processor} | make()
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -201,7 +221,7 @@ def rung(base, place):
 def gather(onednn, models, parts, minutes, again):
     os.environ["TF_ENABLE_ONEDNN_OPTS"] = str(onednn)
     end = time.monotonic() + 60 * minutes if minutes else None
-    kept = Kept(onednn, again)
+    kept = Kept(onednn, this_processor(), again)
     for part, model, factor in itertools.product(parts, models, FACTORS):
         if end is not None and time.monotonic() > end:
             raise SystemExit("time is up; go on with the same command")
@@ -225,10 +245,16 @@ def gather(onednn, models, parts, minutes, again):
             kept.get((model, part, *asked), lambda runs=runs, sure=sure, base=base: runs.edge(sure, base))
 
 
+def all_kept(onednn):
+    """What was gathered of one setting, for each kind of processor."""
+    known = dict.fromkeys(row.get("processor") for row in lines_of(onednn))
+    return [Kept(onednn, processor) for processor in known]
+
+
 def rows_of(onednn, builders):
     """What is known of each model and limit, with the parts that were gathered so far."""
-    kept = Kept(onednn)
-    for model, factor in itertools.product((build.__name__ for build in builders), FACTORS):
+    names = [build.__name__ for build in builders]
+    for kept, model, factor in itertools.product(all_kept(onednn), names, FACTORS):
         limit = kept.rows.get((model, "limit", factor), {}).get("limit")
         plan = kept.rows.get((model, "plan", limit))
         if plan is None:
@@ -237,6 +263,7 @@ def rows_of(onednn, builders):
         yield {
             "model": model,
             "onednn": onednn,
+            "processor": kept.processor,
             "limit": limit,
             "plan": plan,
             "probes_seconds": kept.rows.get((model, "probes"), {}).get("seconds"),
@@ -298,7 +325,7 @@ ABOUT = """# What plan calls sure
 `benches/sure.py` writes this page and describes the method. The models are in `tests/python/models/further.py`; all were chosen before a plan
 was made of any of them. `plan` ran its own answer, as it does by default. Then its batch size that is *sure* ran 20 more times under the
 limit, for 12 steps each. *Always passed* is the largest batch size of a ladder in steps of 3 % with no failure in 8 runs; *last pass* the
-largest with a run that passed. Times were taken on a busy machine."""
+largest with a run that passed. Times were taken on a quiet machine."""
 
 ABOUT_GROUPS = {
     "unseen": """## Unseen models
@@ -348,11 +375,10 @@ Runs that passed, of those at a batch size, without a plan and without Vramline,
 def edges():
     """A row for each limit where the ladder was run from a batch size that always passed to one that never did."""
     lines = ["| model | oneDNN | limit | batch size: runs that passed |", "|---|---|---|---|"]
-    for onednn in (1, 0):
-        rows = Kept(onednn).rows
-        for model, _, limit in (key for key in rows if key[1] == "curve"):
+    for onednn, kept in ((onednn, kept) for onednn in (1, 0) for kept in all_kept(onednn)):
+        for model, _, limit in (key for key in kept.rows if key[1] == "curve"):
             passed = {}
-            for key, row in rows.items():
+            for key, row in kept.rows.items():
                 if key[:3] == (model, "run", limit):
                     passed.setdefault(key[3], []).append(row["passed"])
             cells = [f"{batch}: {sum(each)} of {len(each)}" for batch, each in sorted(passed.items())]
@@ -365,7 +391,8 @@ def compare(write):
     for group in ("unseen", "seen"):
         rows = [row for onednn in (1, 0) for row in rows_of(onednn, GROUPS[group])]
         if rows:
-            parts += [ABOUT_GROUPS[group], "\n".join(summary(rows)), "\n".join(table(rows))]
+            processors = ", ".join(dict.fromkeys(row["processor"] or "not recorded" for row in rows))
+            parts += [f"{ABOUT_GROUPS[group]} Processor: {processors}.", "\n".join(summary(rows)), "\n".join(table(rows))]
         parts += not_planned(group) if rows else [ABOUT_GROUPS[group], "None of these has a plan of today yet."]
     parts += [ABOUT_EDGES, "\n".join(edges()), BEFORE]
     text = "\n\n".join(parts)

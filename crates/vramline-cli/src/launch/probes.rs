@@ -153,6 +153,8 @@ pub(crate) struct Attempt {
     pub(crate) log: PathBuf,
     /// How it ended, if it failed: the rest of a sentence.
     pub(crate) failed: Option<String>,
+    /// Whether it was made for an earlier plan.
+    pub(crate) is_earlier: bool,
 }
 
 /// Makes one run that may fail, unless it exists already. Its recording is kept in any case, so that a later plan knows of a failure too.
@@ -167,7 +169,7 @@ pub(crate) fn attempt(job: &ProbeJob<'_>, batch: u64, number: u32, begin: &str) 
         let failed = ended_by(JobEnd::Ended(exit));
         let word = if failed.is_some() { "failed" } else { "passed" };
         say(format_args!("{begin}: already recorded; it {word}"));
-        return Ok(Attempt { recording, log, failed });
+        return Ok(Attempt { recording, log, failed, is_earlier: true });
     }
     let began = Instant::now();
     let _ = fs::remove_dir_all(&part);
@@ -178,7 +180,7 @@ pub(crate) fn attempt(job: &ProbeJob<'_>, batch: u64, number: u32, begin: &str) 
     if matches!(end, JobEnd::Ended(_)) {
         keep(made, &recording)?;
     }
-    Ok(Attempt { recording, log, failed })
+    Ok(Attempt { recording, log, failed, is_earlier: false })
 }
 
 /// How a run failed; `None` if it did not.

@@ -265,6 +265,47 @@ pub fn resident(pid: u32) -> Option<Bytes> {
     pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?).map(Bytes)
 }
 
+/// Processor time so far, in ticks of the kernel's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessorTime {
+    /// Of all processors, busy or not.
+    all: u64,
+    /// Of them, busy.
+    busy: u64,
+    /// Of this process and of its children that have ended.
+    own: u64,
+}
+
+/// What `/proc/stat` and `/proc/self/stat` say.
+#[must_use]
+pub fn processor_time() -> Option<ProcessorTime> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    ticks(&read("/proc/stat")?, &read("/proc/self/stat")?)
+}
+
+fn ticks(machine: &str, own: &str) -> Option<ProcessorTime> {
+    let numbers =
+        |text: &str| text.split_whitespace().map_while(|word| word.parse().ok()).collect::<Vec<u64>>();
+    // user, nice, system, idle, iowait, irq, softirq, steal; time of guests is in `user`.
+    let counted = numbers(machine.lines().find_map(|line| line.strip_prefix("cpu "))?);
+    let all: u64 = counted.iter().take(8).sum();
+    let idle: u64 = counted.get(3..5)?.iter().sum();
+    // utime, stime, cutime, cstime. The name of the program may hold anything.
+    let fields: Vec<&str> = own.rsplit_once(')')?.1.split_whitespace().collect();
+    let own = fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    Some(ProcessorTime { all, busy: all.checked_sub(idle)?, own })
+}
+
+impl ProcessorTime {
+    /// How much of all processors other programs have used since an earlier time, in percent.
+    #[must_use]
+    pub fn percent_of_others(self, since: ProcessorTime) -> Option<u64> {
+        let all = self.all.checked_sub(since.all).filter(|all| *all > 0)?;
+        let busy = self.busy.saturating_sub(since.busy);
+        Some(busy.saturating_sub(self.own.saturating_sub(since.own)).saturating_mul(100) / all)
+    }
+}
+
 /// The most that this container may hold, where its control group says; the machine's limit else.
 #[must_use]
 pub fn container_limit() -> Option<Bytes> {
@@ -373,6 +414,21 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(open_files(own).contains(&file.path().canonicalize().unwrap()));
         assert!(root(own).join("proc").is_dir());
+    }
+
+    #[test]
+    fn processor_time_of_others_is_told_from_ones_own() {
+        let own = |ticks: u64| format!("7 (a) b) S 1 7 7 0 -1 0 1 2 3 4 {ticks} 5 90 5 20 0 1");
+        let machine = |user: u64, idle: u64| format!("cpu  {user} 1 9 {idle} 20 0 0 0 5 0\ncpu0 1 2\n");
+        let before = ticks(&machine(100, 1_000), &own(10)).unwrap();
+        assert_eq!(before, ProcessorTime { all: 1_130, busy: 110, own: 110 });
+        // 300 ticks later, 200 of them busy, half of these for this process.
+        let after = ticks(&machine(300, 1_100), &own(110)).unwrap();
+        assert_eq!(after.percent_of_others(before), Some(33));
+        assert_eq!((before.percent_of_others(before), before.percent_of_others(after)), (None, None));
+        assert_eq!(ticks("cpu 1 2", &own(1)), None);
+        assert_eq!(ticks(&machine(1, 1), "7 (x) S 1"), None);
+        assert!(!cfg!(target_os = "linux") || processor_time().is_some());
     }
 
     #[test]

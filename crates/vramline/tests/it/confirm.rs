@@ -42,7 +42,7 @@ impl Searches {
             let ran_out = fails(trial.batch);
             // A measured run would join the probes here, so that it is not asked for again.
             let trial = Trial { only_measures: false, ..trial };
-            search.add(RealRun { trial, file: String::new(), steps: 12, ran_out });
+            search.add(RealRun { trial, file: String::new(), steps: 12, ran_out, percent_of_others: None });
             assert!(tried.len() <= 40, "{tried:?}");
         }
         (search, tried)
@@ -160,7 +160,7 @@ fn real_runs_decide_what_is_called_sure() {
     // A failure that the plan did not expect makes nothing sure that is not smaller.
     let mut failed = Confirmation::of(&plan, &probes, &options, Some(2));
     let trial = Trial { batch: 14, limit, only_measures: false, is_traced: false, number: 0 };
-    failed.add(RealRun { trial, file: String::new(), steps: 0, ran_out: true });
+    failed.add(RealRun { trial, file: String::new(), steps: 0, ran_out: true, percent_of_others: None });
     failed.stop(ConfirmationState::OtherFailure, "the run failed with exit code 3");
     let document = PlanView::from(analysis::plan_confirmed(&plan, &probes, &options, failed));
     assert_eq!(document.largest_batch.sure, None);
@@ -201,9 +201,36 @@ fn runs_unlike_the_probes_get_a_second_batch_size() {
     changing.add_like();
     let above = changing.next(&plan, found).unwrap();
     assert_eq!((above.batch, above.only_measures), (first + first.div_ceil(4), true));
-    changing.add(RealRun { trial: above, file: String::new(), steps: 12, ran_out: true });
+    changing.add(RealRun {
+        trial: above,
+        file: String::new(),
+        steps: 12,
+        ran_out: true,
+        percent_of_others: None,
+    });
     let between = changing.next(&plan, found).unwrap().batch;
     assert!(between > first && between < above.batch, "{between}");
+}
+
+#[test]
+fn other_programs_that_use_the_processors_are_a_warning() {
+    let searches = Searches::new();
+    let (search, _) = searches.up_to(searches.expected());
+    let options = PlanOptions { limit: Some(LIMIT), ..PlanOptions::default() };
+    let warned = |percents: &[u64]| -> Option<String> {
+        let mut search = search.clone();
+        for (run, percent) in search.runs.iter_mut().zip(percents) {
+            run.percent_of_others = Some(*percent);
+        }
+        let plan = analysis::plan_confirmed(&searches.plan, &searches.probes, &options, search);
+        plan.warnings
+            .into_iter()
+            .find(|warning| warning.code == "busy-processors")
+            .map(|warning| warning.text)
+    };
+    let text = warned(&[3, 12, 40]).unwrap();
+    assert!(text.starts_with("other programs used up to 40 % of the processors during 2 of"), "{text}");
+    assert_eq!((warned(&[]), warned(&[9, 0])), (None, None));
 }
 
 #[test]
@@ -216,7 +243,13 @@ fn a_batch_size_is_not_measured_for_ever() {
     let mut count = 0;
     // None of these runs joins the probes.
     while let Some(trial) = search.next(&plan, found) {
-        search.add(RealRun { trial, file: String::new(), steps: 12, ran_out: false });
+        search.add(RealRun {
+            trial,
+            file: String::new(),
+            steps: 12,
+            ran_out: false,
+            percent_of_others: None,
+        });
         count += 1;
         assert!(trial.only_measures && count < 20, "{trial:?}");
     }

@@ -8,6 +8,7 @@ use vramline::analysis::plan::{
     self, Confirmation, ConfirmationState, PlanOptions, ProbeRead, RealRun, Trial, ran_out, training_steps,
 };
 use vramline::plan::Plan;
+use vramline::source::procfs::processor_time;
 
 use super::PlanArgs;
 use crate::exit::Failure;
@@ -94,6 +95,7 @@ fn run(
             confirmation.wanted
         )
     };
+    let before = processor_time();
     let attempt = probes::attempt(
         &ProbeJob {
             batches: &[batch],
@@ -114,7 +116,7 @@ fn run(
         number,
         &begin,
     );
-    let Attempt { recording, log, failed } = match attempt {
+    let Attempt { recording, log, failed, is_earlier } = match attempt {
         Ok(attempt) => attempt,
         Err(failure @ Failure::Interrupted { .. }) => return Err(failure),
         Err(failure) => {
@@ -122,6 +124,8 @@ fn run(
             return Ok(None);
         }
     };
+    let times = before.zip(processor_time()).filter(|_| !is_earlier);
+    let percent_of_others = times.and_then(|(before, after)| after.percent_of_others(before));
     let reading = Input::new(false).read_as_it_is(&recording);
     let ran_out = failed.is_some() && (reading.as_ref().is_ok_and(ran_out) || is_in_log(&log));
     if let (Some(failed), false) = (&failed, ran_out) {
@@ -138,11 +142,11 @@ fn run(
     let file = recording.display().to_string();
     if ran_out {
         let steps = reading.map_or(0, |reading| training_steps(&reading, job.pool.as_deref()));
-        return Ok(Some((RealRun { trial, file, steps, ran_out }, None)));
+        return Ok(Some((RealRun { trial, file, steps, ran_out, percent_of_others }, None)));
     }
     let reading = reading.map_err(|failure| failure.context(format!("cannot read the run '{file}'")))?;
     let steps = training_steps(&reading, job.pool.as_deref());
-    let run = RealRun { trial, file: file.clone(), steps, ran_out };
+    let run = RealRun { trial, file: file.clone(), steps, ran_out, percent_of_others };
     Ok(Some((run, Some(ProbeRead { batch, file, reading }))))
 }
 

@@ -20,7 +20,8 @@ use crate::event::Framework;
 use crate::plan::{Largest, Plan};
 use crate::recording::rows::{Mark, RecordedMarkKind};
 use crate::trace::Phase;
-use crate::units::{Bytes, capitalised};
+use crate::units::{Bytes, capitalised, plural};
+use crate::warning::Warning;
 
 /// The number of batch sizes after which the search ends.
 pub const MAX_BATCHES: usize = 8;
@@ -64,6 +65,9 @@ const MAX_MEASURED_RUNS: u32 = 6;
 const RUNS: u32 = 3;
 const RUNS_IN_ORDER: u32 = 1;
 
+/// Runs during which other programs used at least this much of the processors, in percent, may order ops as no run on an idle machine does.
+const DISTURBING_PERCENT: u64 = 10;
+
 /// A run with fewer steps shows little: the first step is not like the others.
 const MIN_STEPS: usize = 2;
 
@@ -93,6 +97,8 @@ pub struct RealRun {
     pub steps: usize,
     /// Whether it ran out of memory.
     pub ran_out: bool,
+    /// How much of the processors other programs used meanwhile, in percent; `None` if it was made earlier, or nobody knows.
+    pub percent_of_others: Option<u64>,
 }
 
 impl RealRun {
@@ -442,6 +448,22 @@ impl Confirmation {
     #[must_use]
     pub(super) fn likely(&self) -> Option<u64> {
         self.climb.and_then(|_| climb::likely(&self.runs))
+    }
+
+    /// A warning if other programs used the processors during the runs: threads order ops differently then.
+    pub(super) fn disturbed(&self) -> Option<Warning> {
+        let known = || self.runs.iter().filter(|_| self.has_threads).filter_map(|run| run.percent_of_others);
+        let most = known().max().filter(|most| *most >= DISTURBING_PERCENT)?;
+        let disturbed = known().filter(|percent| *percent >= DISTURBING_PERCENT).count();
+        Some(Warning {
+            code: "busy-processors",
+            text: format!(
+                "other programs used up to {most} % of the processors during {disturbed} of {}: threads order ops differently then, so a batch size may pass or fail that does not on an idle machine",
+                plural(self.runs.len(), "real run", "real runs")
+            ),
+            hint: "end the other programs, and plan into a new folder with -o: recorded runs are reused"
+                .to_owned(),
+        })
     }
 
     fn has_few_steps(&self) -> bool {

@@ -321,7 +321,8 @@ pub fn plan_confirmed(
     let next_probe = predictions.first().and_then(|first| prepared.next_probe(&first.taken));
     let compiled = compiled::steps(&prepared.compiled, options.limit);
     let (verdict, headline) = verdict::verdict(options, &predictions, &compiled);
-    let (is_certain, warnings) = (!answers.doubts.iter().any(Doubt::is_serious), answers.warnings());
+    let is_certain = !answers.doubts.iter().any(Doubt::is_serious);
+    let warnings = answers.warnings().into_iter().chain(confirmation.disturbed()).collect();
     PlanAnalysis {
         made_from: PlanBasis::Runs,
         verdict,
