@@ -8,6 +8,7 @@ import sys
 JOB = """
     import json
     import os
+    import sys
     import time
 
     import torch
@@ -27,7 +28,8 @@ JOB = """
     time.sleep(0.5)
     if rank == 1 and attempt == "0":
         os.kill(os.getpid(), 9)
-    print(json.dumps({"rank": rank, "size": dist.get_world_size(), "local": int(os.environ["LOCAL_RANK"])}), flush=True)
+    # In one call: torchrun does not buffer, and `print` would write the end of the line by itself, after the other rank's line.
+    sys.stdout.write(json.dumps({"rank": rank, "size": dist.get_world_size(), "local": int(os.environ["LOCAL_RANK"])}) + "\n")
     dist.barrier()
     dist.destroy_process_group()
 """

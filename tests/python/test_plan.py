@@ -138,7 +138,10 @@ def test_what_is_sure_has_run_though_another_kernel_needs_more(binary, tmp_path)
     assert [run["passed"] for run in counted] == [True, True] and all(run["limit_bytes"] == 300 * MIB for run in counted)
     failed = [run["batch"] for run in told["runs"] if not run["passed"]]
     assert told["nearest_failure_batch"] == min(failed, default=None)
-    assert "ran 2 times under 300 MiB, 4 steps each" in told["text"] and document["predictions"][0]["fits"]
+    (prediction,) = document["predictions"]
+    assert "ran 2 times under 300 MiB, 4 steps each" in told["text"] and prediction["fits"]
+    # What is predicted for it is of the kernels that it uses.
+    assert prediction["batch"] == told["batch"] and prediction["peak_bytes"] <= 300 * MIB
     # What it says is so in one more run, and running the same plan again runs nothing.
     limit = ["--limit", "300MiB", "-o", tmp_path / "sure.vram"]
     call(binary, "run", "--no-report", "--trace", "off", *limit, "--", sys.executable, EDGES, "volumes", largest["sure"], TF_ENABLE_ONEDNN_OPTS="0")

@@ -375,6 +375,9 @@ pub struct RealRunView {
     pub steps: usize,
     /// False if it ran out of memory.
     pub passed: bool,
+    /// Its peak in use.
+    #[field(null = "it has no trace, and the framework counted nothing")]
+    pub peak_bytes: Option<Bytes>,
     /// Whether it only measured, as a probe near the answer, and does not count as a pass.
     pub only_measured: bool,
 }
@@ -539,6 +542,7 @@ impl From<RealRun> for RealRunView {
             file: run.file,
             steps: run.steps,
             passed: !run.ran_out,
+            peak_bytes: run.peak,
             only_measured: run.trial.only_measures,
         }
     }

@@ -18,6 +18,11 @@ struct Searches {
 
 const LIMIT: Bytes = Bytes(128 << 20);
 
+/// A run as a search asked for it.
+fn ran(trial: Trial, steps: usize, ran_out: bool) -> RealRun {
+    RealRun { trial, file: String::new(), steps, ran_out, peak: None, percent_of_others: None }
+}
+
 impl Searches {
     fn new() -> Searches {
         let probes = autoencoder();
@@ -42,7 +47,7 @@ impl Searches {
             let ran_out = fails(trial.batch);
             // A measured run would join the probes here, so that it is not asked for again.
             let trial = Trial { only_measures: false, ..trial };
-            search.add(RealRun { trial, file: String::new(), steps: 12, ran_out, percent_of_others: None });
+            search.add(ran(trial, 12, ran_out));
             assert!(tried.len() <= 40, "{tried:?}");
         }
         (search, tried)
@@ -160,7 +165,7 @@ fn real_runs_decide_what_is_called_sure() {
     // A failure that the plan did not expect makes nothing sure that is not smaller.
     let mut failed = Confirmation::of(&plan, &probes, &options, Some(2));
     let trial = Trial { batch: 14, limit, only_measures: false, is_traced: false, number: 0 };
-    failed.add(RealRun { trial, file: String::new(), steps: 0, ran_out: true, percent_of_others: None });
+    failed.add(ran(trial, 0, true));
     failed.stop(ConfirmationState::OtherFailure, "the run failed with exit code 3");
     let document = PlanView::from(analysis::plan_confirmed(&plan, &probes, &options, failed));
     assert_eq!(document.largest_batch.sure, None);
@@ -186,7 +191,7 @@ fn runs_unlike_the_probes_get_a_second_batch_size() {
     assert!(second.limit > limit);
     // With a plan of these runs the search goes on, and the answer says which probes it leaves out.
     let mut planned = search.clone();
-    planned.leave_out(vec![5, 5, 7, 13]);
+    planned.leave_out(self::plan(&probes));
     assert_eq!(planned.next(&plan, found).unwrap().batch, first);
     let document = PlanView::from(analysis::plan_confirmed(&plan, &probes, &options, planned));
     let warning = document.warnings.iter().find(|warning| warning.code == "left-out").unwrap();
@@ -201,15 +206,30 @@ fn runs_unlike_the_probes_get_a_second_batch_size() {
     changing.add_like();
     let above = changing.next(&plan, found).unwrap();
     assert_eq!((above.batch, above.only_measures), (first + first.div_ceil(4), true));
-    changing.add(RealRun {
-        trial: above,
-        file: String::new(),
-        steps: 12,
-        ran_out: true,
-        percent_of_others: None,
-    });
+    changing.add(ran(above, 12, true));
     let between = changing.next(&plan, found).unwrap().batch;
     assert!(between > first && between < above.batch, "{between}");
+}
+
+#[test]
+fn a_batch_size_is_predicted_with_the_kernels_that_its_run_used() {
+    let small = autoencoder();
+    // As if larger batch sizes needed an eighth.
+    let large: Vec<ProbeRead> =
+        autoencoder().into_iter().map(|probe| ProbeRead { batch: probe.batch * 8, ..probe }).collect();
+    let (of_small, of_large) = (plan(&small), plan(&large));
+    let options = PlanOptions { batches: vec![20], limit: Some(LIMIT), ..PlanOptions::default() };
+    let peak = |plan: &Plan| plan.predict(20, options.steps).unwrap().peak;
+    let (peak_of_small, peak_of_large) = (peak(&of_small), peak(&of_large));
+    assert!(peak_of_small > peak_of_large);
+    for real in [peak_of_small, peak_of_large] {
+        let mut search = Confirmation::of(&of_large, &large, &options, None);
+        search.leave_out(plan(&small));
+        let trial = Trial { batch: 20, limit: LIMIT, only_measures: false, is_traced: false, number: 0 };
+        search.add(RealRun { peak: Some(real), ..ran(trial, 12, false) });
+        let answer = analysis::plan_confirmed(&of_large, &large, &options, search);
+        assert_eq!(answer.predictions.first().unwrap().taken.peak, real);
+    }
 }
 
 #[test]
@@ -243,13 +263,7 @@ fn a_batch_size_is_not_measured_for_ever() {
     let mut count = 0;
     // None of these runs joins the probes.
     while let Some(trial) = search.next(&plan, found) {
-        search.add(RealRun {
-            trial,
-            file: String::new(),
-            steps: 12,
-            ran_out: false,
-            percent_of_others: None,
-        });
+        search.add(ran(trial, 12, false));
         count += 1;
         assert!(trial.only_measures && count < 20, "{trial:?}");
     }

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use vramline::Reading;
 use vramline::analysis::causes::read_failures;
 use vramline::analysis::plan::{
-    self, Confirmation, ConfirmationState, PlanOptions, ProbeRead, RealRun, Trial, ran_out, training_steps,
+    self, Confirmation, ConfirmationState, PlanOptions, ProbeRead, RealRun, Trial, peak_of, ran_out,
+    training_steps,
 };
 use vramline::plan::Plan;
 use vramline::source::procfs::processor_time;
@@ -66,9 +68,9 @@ pub(super) fn confirm(
                 confirmation.add_unlike(probe.batch, &error.to_string());
                 unlike.push(probe);
                 if let Ok(again) = plan::prepare(&unlike, options) {
-                    let left_out = std::mem::replace(read, std::mem::take(&mut unlike));
-                    confirmation.leave_out(left_out.iter().map(|probe| probe.batch).collect());
-                    (*plan, found) = (again, None);
+                    *read = std::mem::take(&mut unlike);
+                    confirmation.leave_out(std::mem::replace(plan, again));
+                    found = None;
                 }
             }
         }
@@ -140,14 +142,23 @@ fn run(
         return Ok(None);
     }
     let file = recording.display().to_string();
-    if ran_out {
-        let steps = reading.map_or(0, |reading| training_steps(&reading, job.pool.as_deref()));
-        return Ok(Some((RealRun { trial, file, steps, ran_out, percent_of_others }, None)));
+    let pool = job.pool.as_deref();
+    let of = |reading: &Reading| RealRun {
+        trial,
+        file: file.clone(),
+        steps: training_steps(reading, pool),
+        ran_out,
+        peak: peak_of(reading, pool),
+        percent_of_others,
+    };
+    match reading {
+        Ok(reading) if ran_out => Ok(Some((of(&reading), None))),
+        Err(_) if ran_out => {
+            Ok(Some((RealRun { trial, file, steps: 0, ran_out, peak: None, percent_of_others }, None)))
+        }
+        Ok(reading) => Ok(Some((of(&reading), Some(ProbeRead { batch, file, reading })))),
+        Err(failure) => Err(failure.context(format!("cannot read the run '{file}'"))),
     }
-    let reading = reading.map_err(|failure| failure.context(format!("cannot read the run '{file}'")))?;
-    let steps = training_steps(&reading, job.pool.as_deref());
-    let run = RealRun { trial, file: file.clone(), steps, ran_out, percent_of_others };
-    Ok(Some((run, Some(ProbeRead { batch, file, reading }))))
 }
 
 /// Whether a log tells of a request for memory that failed. A program may catch the error and end with a code of its own.

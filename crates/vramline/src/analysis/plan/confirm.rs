@@ -11,6 +11,7 @@
 //! ([`Climb`]). A profiler changes how threads order ops, so only runs that may become probes are traced. Not its job: running anything.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::climb::{self, Climb, highest_pass};
 use super::verdict::variable_title;
@@ -18,7 +19,7 @@ use super::{PlanOptions, ProbeRead};
 use crate::analysis::reading::Reading;
 use crate::event::Framework;
 use crate::plan::{Largest, Plan};
-use crate::recording::rows::{Mark, RecordedMarkKind};
+use crate::recording::rows::{Mark, PINNED, RecordedMarkKind};
 use crate::trace::Phase;
 use crate::units::{Bytes, capitalised, plural};
 use crate::warning::Warning;
@@ -97,6 +98,8 @@ pub struct RealRun {
     pub steps: usize,
     /// Whether it ran out of memory.
     pub ran_out: bool,
+    /// Its peak in use, by its trace or by the framework's counters.
+    pub peak: Option<Bytes>,
     /// How much of the processors other programs used meanwhile, in percent; `None` if it was made earlier, or nobody knows.
     pub percent_of_others: Option<u64>,
 }
@@ -167,8 +170,8 @@ pub struct Confirmation {
     unlike: Vec<u64>,
     /// Whether a smaller run than these is like the probes: the kernels change in between.
     is_like_below: bool,
-    /// Batch sizes of probes that the plan leaves out, because larger runs use other kernels.
-    left_out: Vec<u64>,
+    /// The plan from the small probes, which is left out because larger runs use other kernels.
+    left_out: Option<Arc<Plan>>,
     /// Why there are no more runs, with details for the reader.
     stopped: Option<(ConfirmationState, String)>,
 }
@@ -188,7 +191,7 @@ impl Confirmation {
             climb: None,
             unlike: Vec::new(),
             is_like_below: false,
-            left_out: Vec::new(),
+            left_out: None,
             stopped,
         }
     }
@@ -214,7 +217,7 @@ impl Confirmation {
             climb: None,
             unlike: Vec::new(),
             is_like_below: false,
-            left_out: Vec::new(),
+            left_out: None,
             stopped: None,
         }
     }
@@ -268,18 +271,31 @@ impl Confirmation {
         self.is_like_below = !self.unlike.is_empty();
     }
 
-    /// Notes that the plan is now made from runs that are unlike the probes, and leaves these out.
-    pub fn leave_out(&mut self, batches: Vec<u64>) {
-        self.left_out = batches;
-        self.left_out.dedup();
+    /// Notes that the plan is now made from runs that are unlike the probes, and that the plan of these is left out.
+    pub fn leave_out(&mut self, plan: Plan) {
+        self.left_out = Some(Arc::new(plan));
         self.unlike.clear();
         self.is_like_below = false;
     }
 
     /// The batch sizes of probes that the plan leaves out.
     #[must_use]
-    pub fn left_out(&self) -> &[u64] {
-        &self.left_out
+    pub fn left_out(&self) -> Vec<u64> {
+        let mut batches: Vec<u64> =
+            self.left_out.iter().flat_map(|plan| &plan.probes).map(|probe| probe.batch).collect();
+        batches.dedup();
+        batches
+    }
+
+    /// The plan of the small probes for a batch size that uses their kernels, where the plan itself is made from large runs alone. The
+    /// smallest run that is at least as large shows it: its peak is nearer to what the small probes predict.
+    pub(super) fn plan_below(&self, plan: &Plan, batch: u64, steps: u64) -> Option<&Plan> {
+        let small = self.left_out.as_deref()?;
+        let passed = self.runs.iter().filter(|run| !run.ran_out && run.trial.batch >= batch);
+        let known = passed.filter_map(|run| Some((run.trial.batch, run.peak?)));
+        let (at, peak) = known.min_by_key(|(batch, _)| *batch)?;
+        let off = |plan: &Plan| Some(plan.predict(at, steps)?.peak.0.abs_diff(peak.0));
+        (off(small)? < off(plan)?).then_some(small)
     }
 
     /// The next run to make; `None` if there is nothing more to learn.
@@ -387,7 +403,7 @@ impl Confirmation {
     fn below_plan(&self, plan: &Plan) -> Option<u64> {
         let half = || {
             let smallest = self.runs.iter().map(|run| run.trial.batch).min()?;
-            Some(smallest / 2).filter(|&half| half > 0 && !self.left_out.is_empty())
+            Some(smallest / 2).filter(|&half| half > 0 && self.left_out.is_some())
         };
         self.measured_below(plan).or_else(half)
     }
@@ -396,7 +412,7 @@ impl Confirmation {
     fn measured_below(&self, plan: &Plan) -> Option<u64> {
         let planned = plan.probes.iter().map(|probe| probe.batch).min()?;
         let passed = self.runs.iter().filter(|run| !run.ran_out).map(|run| run.trial.batch);
-        passed.filter(|&batch| batch < planned && !self.left_out.is_empty()).max()
+        passed.filter(|&batch| batch < planned && self.left_out.is_some()).max()
     }
 
     /// A batch size above one that is unlike the probes, and below what failed.
@@ -608,6 +624,20 @@ pub fn training_steps(reading: &Reading, pool: Option<&str>) -> usize {
     let is_step = |mark: &&Mark| mark.kind == RecordedMarkKind::Step && mark.phase == Some(Phase::Train);
     let processes = reading.recorded.iter().flat_map(|recorded| &recorded.processes);
     processes.map(|process| process.marks.iter().filter(is_step).count()).max().unwrap_or_default()
+}
+
+/// The peak in use of a run: of its trace, or the highest that the framework counted on a device.
+#[must_use]
+pub fn peak_of(reading: &Reading, pool: Option<&str>) -> Option<Bytes> {
+    let traced = reading.highest_pool(pool).and_then(|(_, pool)| pool.peak()).map(|peak| peak.bytes);
+    let processes = reading.recorded.iter().flat_map(|recorded| &recorded.processes);
+    let counters = processes.flat_map(|process| {
+        let of_marks = process.marks.iter().flat_map(|mark| &mark.counters);
+        of_marks.chain(process.samples.iter().filter_map(|sample| sample.counters.as_ref()))
+    });
+    let of_devices = counters.filter(|read| read.device != PINNED);
+    let counted = of_devices.filter_map(|read| u64::try_from(read.peak.max(read.current)?).ok()).max();
+    traced.max(counted.map(Bytes))
 }
 
 /// The number of probes within one part in so many of a batch size.

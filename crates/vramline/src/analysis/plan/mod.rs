@@ -10,7 +10,9 @@ mod prediction;
 mod verdict;
 
 pub use compiled::{CompiledStep, of_compiled};
-pub use confirm::{Confirmation, ConfirmationState, MAX_BATCHES, RealRun, Trial, ran_out, training_steps};
+pub use confirm::{
+    Confirmation, ConfirmationState, MAX_BATCHES, RealRun, Trial, peak_of, ran_out, training_steps,
+};
 pub use document::{NotAPlan, PlanDocument, PlanDoubt, PlannedBatch, PlannedConfirmation, PlannedLargest};
 pub(crate) use fix::UNMEASURED;
 pub use fix::{OfferedFix, Saving};

@@ -137,7 +137,7 @@ impl<'a> Answers<'a> {
         options: &'a PlanOptions,
         confirmation: &'a Confirmation,
     ) -> Answers<'a> {
-        let left_out = confirmation.left_out().to_vec();
+        let left_out = confirmation.left_out();
         let unlike = plan.probes.first().map_or(0, |probe| probe.batch);
         let doubts = (!left_out.is_empty()).then_some(Doubt::LeftOut { probes: left_out, unlike });
         Answers { plan, options, confirmation, doubts: doubts.into_iter().collect(), settled: Vec::new() }
@@ -153,20 +153,26 @@ impl<'a> Answers<'a> {
         warnings.into_vec()
     }
 
+    /// The plan that holds for a batch size.
+    fn plan_of(&self, batch: u64) -> &'a Plan {
+        self.confirmation.plan_below(self.plan, batch, self.options.steps).unwrap_or(self.plan)
+    }
+
     /// What a batch size needs; `None`, with a doubt, if no pool can be that large.
     pub(super) fn prediction(&mut self, batch: u64, outside: Option<Bytes>) -> Option<BatchPrediction> {
-        let Some(mut taken) = self.plan.predict(batch, self.options.steps) else {
+        let plan = self.plan_of(batch);
+        let Some(mut taken) = plan.predict(batch, self.options.steps) else {
             self.doubts.push(Doubt::TooLarge(batch));
             return None;
         };
-        if let Some(pool) = self.options.limit.and_then(|limit| self.plan.reserved_at_once(limit)) {
+        if let Some(pool) = self.options.limit.and_then(|limit| plan.reserved_at_once(limit)) {
             taken.pool = [pool; 3];
         }
         let is_certain = self.is_certain(&taken);
         let [_, pool, _] = taken.pool;
         Some(BatchPrediction {
             process: outside.map(|outside| outside + pool),
-            minimum: self.plan.minimum(batch, self.options.steps, self.options.limit),
+            minimum: plan.minimum(batch, self.options.steps, self.options.limit),
             is_certain,
             fits: self.fits(batch, is_certain),
             by_role: Role::ALL.into_iter().map(|role| (role, bytes_of(&taken.roles, role))).collect(),
@@ -177,12 +183,13 @@ impl<'a> Answers<'a> {
 
     /// Adds what makes a prediction uncertain; whether it is certain nevertheless.
     fn is_certain(&mut self, prediction: &Prediction) -> bool {
-        let mut new = self.plan.doubts(prediction);
+        let plan = self.plan_of(prediction.batch);
+        let mut new = plan.doubts(prediction);
         if self.options.variable == "batch" {
-            new.extend(self.plan.not_in_shapes());
+            new.extend(plan.not_in_shapes());
         }
         if self.options.limit.is_none() {
-            new.extend(self.plan.over_pool(prediction));
+            new.extend(plan.over_pool(prediction));
         }
         // Whatever the plan does not know about a batch size, its runs have shown.
         let is_confirmed = self.confirmation.confirmed() == Some(prediction.batch);
@@ -198,14 +205,14 @@ impl<'a> Answers<'a> {
     }
 
     fn fits(&self, batch: u64, is_certain: bool) -> Result<bool, NoFit> {
-        let steps = self.options.steps;
+        let (plan, steps) = (self.plan_of(batch), self.options.steps);
         let limit = self.options.limit.ok_or(NoFit::NoLimit)?;
         let confirmation = self.confirmation;
         if confirmation.is_for_largest() && confirmation.confirmed() == Some(batch) {
             return Ok(true);
         }
         if confirmation.nearest_failure().is_some_and(|failed| failed <= batch) {
-            return if self.plan.fits(batch, limit, steps) == Some(false) {
+            return if plan.fits(batch, limit, steps) == Some(false) {
                 Ok(false)
             } else {
                 Err(NoFit::RanOut)
@@ -214,8 +221,8 @@ impl<'a> Answers<'a> {
         if !is_certain {
             return Err(NoFit::NotCertain);
         }
-        let chance = || NoFit::Chance(self.plan.chance(batch, limit, steps));
-        self.plan.fits(batch, limit, steps).ok_or_else(chance)
+        let chance = || NoFit::Chance(plan.chance(batch, limit, steps));
+        plan.fits(batch, limit, steps).ok_or_else(chance)
     }
 
     /// The largest batches, of which those that are called sure stand for themselves, whatever else was asked for.
@@ -269,7 +276,7 @@ impl<'a> Answers<'a> {
         if let Some(known) = predictions.iter().find(|known| known.taken.batch == batch) {
             return known.is_certain;
         }
-        let prediction = self.plan.predict(batch, self.options.steps);
+        let prediction = self.plan_of(batch).predict(batch, self.options.steps);
         prediction.is_some_and(|prediction| self.is_certain(&prediction))
     }
 }
