@@ -375,7 +375,7 @@ Runs that passed, of those at a batch size, without a plan and without Vramline,
 def edges():
     """A row for each limit where the ladder was run from a batch size that always passed to one that never did."""
     lines = ["| model | oneDNN | limit | batch size: runs that passed |", "|---|---|---|---|"]
-    for onednn, kept in ((onednn, kept) for onednn in (1, 0) for kept in all_kept(onednn)):
+    for onednn, kept in [(setting, kept) for setting in (1, 0) for kept in all_kept(setting)]:
         for model, _, limit in (key for key in kept.rows if key[1] == "curve"):
             passed = {}
             for key, row in kept.rows.items():
