@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-JOB = """
+JOB = r"""
     import json
     import os
     import sys
