@@ -111,7 +111,7 @@ fn a_climb_ends_below_the_edge_that_runs_show() {
         assert!(confirmed <= truth && search.passes(confirmed) == 3, "{truth}: {tried:?}");
         assert!(failed <= truth + truth / 12 + 2, "{truth}: {tried:?}");
         // Batch sizes are small here: a whole one is lost by each rounding.
-        assert!(confirmed + 3 + truth / 16 >= truth, "{confirmed} of {truth}: {tried:?}");
+        assert!(confirmed + 3 + truth / 12 >= truth, "{confirmed} of {truth}: {tried:?}");
     }
     // It does not go on for ever.
     let (search, tried) = searches.up_to(u64::MAX);
@@ -134,7 +134,7 @@ fn an_answer_keeps_its_distance_from_an_edge_that_is_not_sharp() {
     };
     let searches = Searches::new();
     let expected = searches.expected() as f64;
-    for (width, least, most_failures) in [(0.004, 0.92, 0.02), (0.012, 0.88, 0.2), (0.03, 0.8, 1.0)] {
+    for (width, least, most_failures) in [(0.004, 0.9, 0.01), (0.012, 0.87, 0.05), (0.03, 0.8, 0.3)] {
         let (mut distance, mut failures, mut runs) = (0.0, 0.0, 0);
         for _ in 0..SEARCHES {
             let middle = expected * (1.0 + random() / 5.0) * 1.05;

@@ -20,7 +20,7 @@ const MAX_SEARCH_RUNS: usize = 8;
 /// Runs near the edge show how sharp it is. They end after so many runs, where a batch size has passed so often, or where the answer is so
 /// close to the middle of the edge that more runs would gain little.
 const MAX_LEARNING_RUNS: usize = 14;
-const MAX_LEARNING_PASSES: u64 = 6;
+const MAX_LEARNING_PASSES: u64 = 10;
 const CLOSE_SHARE: f64 = 0.04;
 const LEARNING_CHANCE: f64 = 0.2;
 
@@ -28,7 +28,7 @@ const LEARNING_CHANCE: f64 = 0.2;
 const MAX_RUNS: usize = 28;
 
 /// At the answer, a run fails with at most this chance.
-const SURE_CHANCE: f64 = 0.005;
+const SURE_CHANCE: f64 = 0.003;
 
 /// At what is likely to pass, half of the runs do.
 const LIKELY_CHANCE: f64 = 0.5;

@@ -7,9 +7,9 @@
 use super::confirm::RealRun;
 
 /// Widths of edges, as a share of the batch size, and how likely each one is before anything ran. At three widths above the middle, 95 % of the
-/// runs fail. The weights were chosen by hand after looking at the edges of four Keras models (benches/sure.py), and were not fitted.
+/// runs fail. The weights were chosen by hand after looking at the edges of five Keras models (benches/sure.py), and were not fitted.
 const WIDTHS: [(f64, f64); 7] =
-    [(0.002, 1.0), (0.004, 2.0), (0.007, 3.0), (0.012, 3.0), (0.02, 2.0), (0.033, 0.7), (0.055, 0.2)];
+    [(0.002, 1.0), (0.004, 2.0), (0.007, 2.0), (0.012, 2.5), (0.02, 2.5), (0.033, 1.5), (0.055, 0.5)];
 
 /// Places of the middle: from this share of the smallest batch size that ran to as many times the largest.
 const REACH: f64 = 2.0;
