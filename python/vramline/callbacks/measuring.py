@@ -150,7 +150,7 @@ class Measurements:
             if read.current is None:
                 session.warn(f"MemoryCallback: {read.device} is not measured: {read.reason or 'the framework does not report its memory'}")
 
-    # Each step runs the next functions, in code that is not in the processor's caches: a call of Python costs nearly a microsecond there.
+    # Each step runs the next functions, so they make few calls.
 
     def _note(self) -> list[Counters]:
         """Reads the counters, adds the peaks since the last reading to the innermost open unit, and returns the counters."""
@@ -180,8 +180,7 @@ class Measurements:
         if not self._is_checked:
             self._check()
         self._note()
-        if self._resets:
-            counters.reset_all()
+        self._reset()
         # The unit has no peaks yet: the first reading after the reset sets them.
         self._open.append((unit, time.monotonic_ns(), {}))
 
@@ -225,7 +224,8 @@ class Measurements:
                 read if peaks.get(read.device) is None else (read.device, read.current, peaks[read.device], begin, *read[4:])
                 for read in reads
             ]
-            step, count, text = (number, batches, None) if kind == "step" else (None, None, label if kind == "phase" else None)
+            step, count = (number, batches) if kind == "step" else (None, None)
+            text = label if kind == "phase" else None
             self._recording._session.mark(kind, text, phase, self._how, step, count, self._epoch, begin, told)
         return figures
 

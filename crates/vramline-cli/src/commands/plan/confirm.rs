@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vramline::Reading;
 use vramline::analysis::causes::read_failures;
 use vramline::analysis::plan::{
     self, Confirmation, ConfirmationState, PlanOptions, ProbeRead, RealRun, Trial, peak_of, ran_out,
@@ -142,21 +141,18 @@ fn run(
         return Ok(None);
     }
     let file = recording.display().to_string();
-    let pool = job.pool.as_deref();
-    let of = |reading: &Reading| RealRun {
+    let (known, pool) = (reading.as_ref().ok(), job.pool.as_deref());
+    let run = RealRun {
         trial,
         file: file.clone(),
-        steps: training_steps(reading, pool),
+        steps: known.map_or(0, |reading| training_steps(reading, pool)),
         ran_out,
-        peak: peak_of(reading, pool),
+        peak: known.and_then(|reading| peak_of(reading, pool)),
         percent_of_others,
     };
     match reading {
-        Ok(reading) if ran_out => Ok(Some((of(&reading), None))),
-        Err(_) if ran_out => {
-            Ok(Some((RealRun { trial, file, steps: 0, ran_out, peak: None, percent_of_others }, None)))
-        }
-        Ok(reading) => Ok(Some((of(&reading), Some(ProbeRead { batch, file, reading })))),
+        _ if ran_out => Ok(Some((run, None))),
+        Ok(reading) => Ok(Some((run, Some(ProbeRead { batch, file, reading })))),
         Err(failure) => Err(failure.context(format!("cannot read the run '{file}'"))),
     }
 }
